@@ -166,6 +166,11 @@ async def test_try_turn_and_a_queue_start_the_fetch_of_both_files_and_then_grant
         turn.give_back()
         with pytest.raises(Disallowed):
             gate.try_turn(PAGE)
+    async with tdm_gate("[" + " " * 70_000 + "]") as gate, asyncio.timeout(10):  # which is read in a thread
+        while isinstance(turn := gate.try_turn(PAGE), NotYet):
+            await asyncio.sleep(0.001)
+        turn.give_back()
+        assert gate.fetcher.count(TDMREP) == 1
 
 
 async def test_queue_hands_out_usable_urls_and_refuses_the_rest() -> None:
@@ -226,15 +231,6 @@ async def test_try_turn_reports_a_site_that_is_too_slow_although_its_tdmrep_json
             async with asyncio.timeout(10), queue.turn():
                 pass
     assert refused == [Reason.TOO_SLOW]
-
-
-async def test_try_turn_alone_has_a_large_tdmrep_json_fetched_once_and_read() -> None:
-    async with tdm_gate("[" + " " * 70_000 + "]") as gate:
-        async with asyncio.timeout(10):
-            while isinstance(turn := gate.try_turn(PAGE), NotYet):
-                await asyncio.sleep(0.001)
-        turn.give_back()
-        assert gate.fetcher.count(TDMREP) == 1
 
 
 async def test_tdmrep_json_larger_than_the_cache_closes_its_own_site_only() -> None:
@@ -310,15 +306,10 @@ async def test_policy_token_that_disallows_is_enforced_with_its_line() -> None:
         assert verdict.reason is Reason.USAGE_DISALLOWED
         assert "ai-train, by robots.txt line 4: Disallow: /art" in str(verdict)
         assert await gate.check(f"{SITE}/art/free")
-
-
-async def test_policy_token_without_a_group_falls_under_the_star_group() -> None:
-    robots = "User-agent: ExampleBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
-    for answer, allowed in ((robots, False), (404, True)):  # without a robots.txt, it says nothing
+    star = "User-agent: ExampleBot\nAllow: /\nUser-agent: *\nDisallow: /\n"  # its group for the token
+    for answer, reason in ((star, Reason.USAGE_DISALLOWED), (404, Reason.UNAVAILABLE)):
         async with gate_of({SITE: answer}, "tdm", "ai-train", policy_tokens=TOKENS) as gate:
-            verdict = await gate.check(PAGE)
-            assert verdict.allowed is allowed
-            assert allowed or verdict.reason is Reason.USAGE_DISALLOWED
+            assert (await gate.check(PAGE)).reason is reason
 
 
 async def test_robots_txt_is_fetched_once_for_all_tokens_and_a_queue_hands_out() -> None:
@@ -370,31 +361,20 @@ async def test_preference_stands_beside_the_verdict_for_check_and_peek_in_any_sp
         assert preference(await gate.check(f"{SITE}/open/page")) is Preference.ALLOWED
         for url in (f"{SITE}/open", "HTTPS://EXAMPLE.com/open", f"{SITE}/%6Fpen", f"{SITE}/x/../open"):
             assert preference(gate.peek(url)) is Preference.ALLOWED, url
-
-
-async def test_denied_page_has_no_preferences_even_in_report_mode() -> None:
-    for mode in ("enforce", "report"):
-        async with ScriptedGate(FILES, mode=mode) as gate:
-            verdict = await gate.check(f"{SITE}/private")
-            assert (verdict.allowed, verdict.usage) == (mode == "report", None)
-
-
-async def test_preference_is_unstated_where_the_file_has_none() -> None:
-    async with ScriptedGate(FILES) as gate:
-        assert (await gate.check(f"{SILENT}/page")).usage is NOTHING_STATED
-        gate.set_policy("exempt.example", HostPolicy(exempt=True, reason="our own"))
-        assert (await gate.check("https://exempt.example/page")).usage is NOTHING_STATED
-        missing = await gate.check("https://none.example/page")  # its robots.txt is a 404
-        assert (missing.reason, missing.usage) == (Reason.UNAVAILABLE, NOTHING_STATED)
-        for invalid in await gate.check_batch(["mailto:us", "https://"]):
-            assert (invalid.reason, invalid.usage) == (Reason.INVALID_URL, None)
-
-
-async def test_usage_of_a_verdict_outlives_the_entry_that_it_came_from() -> None:
-    async with ScriptedGate(FILES) as gate:
-        verdict = await gate.check(PAGE)
+        verdict = gate.known(PAGE)
         await gate.forget(SITE)
-        assert preference(verdict) is Preference.DISALLOWED
+        assert preference(verdict) is Preference.DISALLOWED  # it outlives the entry that it came from
+
+
+async def test_preference_is_unstated_where_the_file_has_none_and_missing_where_a_page_is_denied() -> None:
+    async with ScriptedGate(FILES) as gate, ScriptedGate(FILES, mode="report") as reporting:
+        gate.set_policy("exempt.example", HostPolicy(exempt=True, reason="our own"))
+        for url in (f"{SILENT}/page", "https://exempt.example/page", "https://none.example/page"):
+            assert (await gate.check(url)).usage is NOTHING_STATED
+        assert [verdict.usage for verdict in await gate.check_batch(["mailto:us", "https://"])] == [None, None]
+        for asked, allowed in ((gate, False), (reporting, True)):
+            verdict = await asked.check(f"{SITE}/private")
+            assert (verdict.allowed, verdict.usage) == (allowed, None)
 
 
 def test_usage_is_built_on_first_access() -> None:

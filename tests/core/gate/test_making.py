@@ -22,11 +22,11 @@ from politesse.integrations.httpx import PoliteTransport
 from politesse.options import FleetOptions, SharedPacer
 from politesse.stores import MemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
-from politesse.testing import ScriptedFetcher
-from tests.core.gate.gates import PAGE, PRIVATE, SITE, ScriptedGate, TimedFetcher
+from politesse.testing import ManualClock, ScriptedFetcher
+from tests.core.gate.gates import PAGE, PRIVATE, SITE, ScriptedGate
 from tests.support.ports import free_port
 from tests.support.programs import run_code
-from tests.support.scripted import UA
+from tests.support.scripted import UA, SlowFetcher
 
 # Identity
 
@@ -100,12 +100,9 @@ async def test_gate_keeps_its_records_at_a_location(tmp_path: Path, monkeypatch:
     store = SqliteStore(there)  # dated by the clock of the gate
     assert {record.stored_wall async for record in store.records()} == {1_800_000_000}
     await store.aclose()
-
-
-async def test_name_with_percent_and_colon_is_taken_as_it_is(tmp_path: Path) -> None:
-    await asks(f"sqlite:///{tmp_path}/a%20b.db")
-    await asks(tmp_path / "c:d?e#f.db")
-    assert {file.name for file in tmp_path.iterdir()} == {"a%20b.db", "c:d?e#f.db"}
+    await asks(f"sqlite:///{tmp_path}/sub/a%20b.db")
+    await asks(tmp_path / "sub/c:d?e#f.db")
+    assert {file.name for file in (tmp_path / "sub").iterdir()} == {"a%20b.db", "c:d?e#f.db"}
 
 
 def test_location_that_is_none_is_a_configuration_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +177,7 @@ def test_mistake_in_the_url_is_an_error_when_the_gate_is_made() -> None:
                 make(url)
             assert str(raised.value).startswith("fleet=")
             assert "secret" not in str(raised.value)
+    assert gate_of("redis+cluster://127.0.0.1:1").peek(PAGE) is None
     for value in (b"redis://:secret@localhost/0", 6379, PacingOptions()):
         message = "fleet: give a URL, as 'redis://host:6379/0', or FleetOptions"
         with pytest.raises(ConfigurationTypeError, match=message) as raised:
@@ -211,10 +209,6 @@ async def test_gate_whose_redis_is_away_is_made_and_starts_nothing(tmp_path: Pat
     kept = SqliteStore(tmp_path / "robots.db")
     assert [record.key async for record in kept.records()] == [SITE]
     await kept.aclose()
-
-
-def test_gate_is_made_where_no_event_loop_runs() -> None:
-    assert gate_of("redis+cluster://127.0.0.1:1").peek(PAGE) is None
 
 
 async def test_store_that_processes_share_goes_with_a_fleet_or_a_pace_that_is_meant_to_be_of_each() -> None:
@@ -257,14 +251,17 @@ async def test_wrong_client_or_handle_of_a_crawl_is_refused_before_the_crawl() -
                 await PoliteQueue[str](gate).crawl(client, wrong)
 
 
-async def test_wrong_url_status_user_agent_or_second_turn_names_the_argument() -> None:
+async def test_wrong_url_status_user_agent_or_second_turn_names_the_argument(clock: ManualClock) -> None:
     nothing: Any = None
     status: Any = "200"
     user_agent: Any = UA
-    async with ScriptedGate(jumps=True) as gate:
+    async with ScriptedGate(fetcher=SlowFetcher(clock), clock=clock) as gate:
         async with PoliteSession(gate) as web:
             with pytest.raises(TypeError, match=r"^url=None: give a str or yarl\.URL, not NoneType"):
                 await web.get(nothing)
+        with pytest.raises(TooFar, match=r"within 0\.5 s") as far:
+            await gate.turn(SITE, max_wait_s=0.5).__aenter__()
+        assert far.value.max_wait_s == 0.5
         async with gate.turn(SITE) as turn:
             with pytest.raises(TypeError, match=r"^status='200': give an int"):
                 turn.observe(status)
@@ -272,12 +269,3 @@ async def test_wrong_url_status_user_agent_or_second_turn_names_the_argument() -
                 await gate.turn(SITE).__aenter__()
     with pytest.raises(ConfigurationError, match=r"give a Gatekeeper, or .*, as PoliteTransport\(Gatekeeper\('Example"):
         PoliteTransport(user_agent)
-
-
-async def test_too_far_names_the_wait_that_was_given() -> None:
-    async with ScriptedGate(jumps=True) as gate:
-        assert isinstance(gate.fetcher, TimedFetcher)
-        gate.fetcher.takes_s = 0.1
-        with pytest.raises(TooFar, match=r"within 0\.5 s") as far:
-            await gate.turn(SITE, max_wait_s=0.5).__aenter__()
-    assert far.value.max_wait_s == 0.5

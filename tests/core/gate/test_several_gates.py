@@ -5,7 +5,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Final
 
 import pytest
@@ -102,7 +102,7 @@ def test_many_gates_one_after_the_other_take_linear_time(clock: ManualClock) -> 
     visits(0, 10)()
     few = calls_of(visits(10, 10))
     visits(20, 280)()
-    assert calls_of(visits(300, 10)) < 1.1 * few  # one call for each earlier host would be a fifth more
+    assert calls_of(visits(300, 10)) < 1.1 * few  # one call for each earlier host would be a f
 
 
 async def test_gate_that_joins_others_takes_little_time_for_each_of_its_policies(clock: ManualClock) -> None:
@@ -110,7 +110,7 @@ async def test_gate_that_joins_others_takes_little_time_for_each_of_its_policies
         await other.check(PAGE)
         for place in range(100):
             gate.set_policy(f"h{place}.example", HostPolicy(exempt=True, reason=WHY, min_delay_s=3.0))
-        assert calls_of(lambda: gate.try_turn("https://h0.example/").end()) < 100 * 60  # type: ignore[union-attr]
+        assert calls_of(lambda: gate.try_turn("https://h0.example/").end()) < 100 * 60  # type: ignore[union-attr]ifth more
 
 
 async def test_gates_side_by_side_wait_in_one_line(clock: ManualClock) -> None:
@@ -177,33 +177,28 @@ PACINGS: Final = {
 }
 
 
-@pytest.mark.parametrize("paced_by", PACINGS)
-async def test_turn_that_is_under_way_at_the_close_of_its_gate_holds_its_host(
-    clock: ManualClock, paced_by: str
-) -> None:
-    gate, between, other = (gate_of(clock, pacing=PACINGS[paced_by]) for _ in range(3))
-    turn = await gate.take_turn(PAGE, exempt=WHY)
-    taken = clock.monotonic()
-    await gate.aclose()
-    await between.check("https://b.example/")  # a gate that does not use the host passes the turn on
-    await between.aclose()
-    async with other:
-        waiting = asyncio.create_task(request(other))
-        await clock.sleep(30)
-        assert other.hosts()["192.0.2.1" if paced_by == "address" else "example.com"].in_flight == 1
-        turn.end()
-        ended = clock.monotonic()
-        assert ended >= taken + 30
-        assert await waiting >= ended + 1.0
-    assert [used.statistics().turns for used in (gate, between, other)] == [0, 0, 0]
-    assert all(status.in_flight == 0 for used in (gate, between, other) for status in used.hosts().values())
+async def test_turn_that_is_under_way_at_the_close_of_its_gate_holds_its_host() -> None:
+    for paced_by, pacing in PACINGS.items():
+        clock = ManualClock(autojump=True)
+        gate, between, other = (gate_of(clock, pacing=pacing) for _ in range(3))
+        turn = await gate.take_turn(PAGE, exempt=WHY)
+        await gate.aclose()
+        await between.check("https://b.example/")  # a gate that does not use the host passes the turn on
+        await between.aclose()
+        async with other:
+            waiting = asyncio.create_task(request(other))
+            await clock.sleep(30)
+            assert other.hosts()["192.0.2.1" if paced_by == "address" else "example.com"].in_flight == 1
+            turn.end()
+            ended = clock.monotonic()
+            assert ended >= 30
+            assert await waiting >= ended + 1.0
+        assert [used.statistics().turns for used in (gate, between, other)] == [0, 0, 0]
+        assert all(status.in_flight == 0 for used in (gate, between, other) for status in used.hosts().values())
 
 
-@pytest.mark.parametrize("paced_by", ["host", "limit"])
-async def test_turn_that_never_ends_holds_its_host_until_it_expires_also_after_the_close_of_its_gate(
-    paced_by: str,
-) -> None:
-    for opened_s in (100, 900):
+async def test_turn_that_never_ends_holds_its_host_until_it_expires_also_after_the_close_of_its_gate() -> None:
+    for paced_by, opened_s in product(("host", "limit"), (100, 900)):
         clock = ManualClock(autojump=True)
         gate = gate_of(clock, pacing=PACINGS[paced_by])
         turn = await gate.take_turn(PAGE, exempt=WHY)
@@ -297,20 +292,21 @@ async def test_each_gate_keeps_its_own_floor_on_a_host_of_both(clock: ManualCloc
         assert await allowed(patient) == pytest.approx(first + 7.0)
 
 
-@pytest.mark.parametrize("opens_first", ["one", "many"])
-async def test_no_host_gets_more_requests_at_once_than_each_gate_permits(clock: ManualClock, opens_first: str) -> None:
+async def test_no_host_gets_more_requests_at_once_than_each_gate_permits() -> None:
     many = PacingOptions(max_concurrent=3, min_delay_s=0.0, adaptive_factor=0.0)
-    one, other = gate_of(clock), gate_of(clock, pacing=many)
-    async with one, other:
-        for gate in (one, other) if opens_first == "one" else (other, one):
-            await gate.check(PAGE)
-        await clock.sleep(5.0)
-        first = asyncio.create_task(allowed(other, 10.0))
-        await clock.sleep(1.0)
-        tasks = [first, *(asyncio.create_task(allowed(gate, 10.0)) for gate in (one, other))]
-        assert shortest(await asyncio.gather(*tasks)) >= 10.0
-        await one.aclose()
-        assert shortest(await asyncio.gather(*(allowed(other, 10.0) for _ in range(3)))) == 0.0
+    for opens_first in ("one", "many"):
+        clock = ManualClock(autojump=True)
+        one, other = gate_of(clock), gate_of(clock, pacing=many)
+        async with one, other:
+            for gate in (one, other) if opens_first == "one" else (other, one):
+                await gate.check(PAGE)
+            await clock.sleep(5.0)
+            first = asyncio.create_task(allowed(other, 10.0))
+            await clock.sleep(1.0)
+            tasks = [first, *(asyncio.create_task(allowed(gate, 10.0)) for gate in (one, other))]
+            assert shortest(await asyncio.gather(*tasks)) >= 10.0
+            await one.aclose()
+            assert shortest(await asyncio.gather(*(allowed(other, 10.0) for _ in range(3)))) == 0.0
 
 
 async def test_policy_of_a_gate_does_not_quicken_another_gate(clock: ManualClock) -> None:

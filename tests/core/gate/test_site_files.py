@@ -18,6 +18,7 @@ from politesse.testing import Answer
 from politesse.verdict import AccessResult
 from tests.core.gate.gates import CLOSED, PAGE, PRIVATE, ROBOTS_TXT, SITE, ScriptedGate, found, moved, refusal
 from tests.support.events import failures_of
+from tests.support.tasks import settle
 
 URL: Final = f"{SITE}/data.txt"
 DATA: Final = "User-agent: *\nDisallow: /\n\nDataset: /d.csv\n"
@@ -78,16 +79,13 @@ def test_lines_have_the_fields_of_the_table() -> None:
     assert {text: [record.fields for record in DataTxt.parse(text).records] for text in lines} == lines
 
 
-def test_values_of_a_field_are_found_in_any_case() -> None:
-    [record] = DataTxt.parse("DATASET: /D.csv\nTitle: x\ndataset: /e.csv").records
-    assert (record.values("Dataset"), record.values("licence")) == (("/D.csv", "/e.csv"), ())
-
-
 def test_fields_can_be_given_other_names_which_hide_no_agent() -> None:
     [record] = DataTxt.parse("DataSet: /d\nTitle: x", fields={"dataset": "distribution"}).records
     assert record.fields == (("distribution", "/d"), ("Title", "x"))
     [record] = DataTxt.parse("DataSet: /d\nTitle: x", fields=str.upper).records
     assert record.fields == (("DATASET", "/d"), ("TITLE", "x"))
+    [record] = DataTxt.parse("DATASET: /D.csv\nTitle: x\ndataset: /e.csv").records  # found in any case
+    assert (record.values("Dataset"), record.values("licence")) == (("/D.csv", "/e.csv"), ())
     [record] = DataTxt.parse("User-agent: x", fields={"user-agent": "robot"}).records
     assert record == DataRecord(("x",), (("robot", "x"),))
 
@@ -100,9 +98,6 @@ def test_text_is_the_file_with_its_comments_and_layout_and_is_safe_to_print() ->
         b"Title: \x1b[2J\x00\xff \xe2\x80\xae\n": "Title: \\x1b[2J\\x00\\udcff \\u202e\n",
     }
     assert {body: DataTxt.parse(body).text for body in texts} == texts
-
-
-def test_web_page_instead_of_the_file_is_recognised() -> None:
     assert DataTxt.parse("<!DOCTYPE html>\n<p>Not found: x</p>").quirks == (Quirk.LOOKS_LIKE_HTML,)
 
 
@@ -131,6 +126,12 @@ async def test_data_txt_is_fetched_from_the_scheme_host_and_port_of_its_site(gat
         assert (await gate.datatxt(site)).file.url == url
         assert (await gate.datatxt(Origin.of(site))).file.url == url
         assert gate.asked[before:] == [Origin.of(site).robots_url, url]
+    for question in (gate.datatxt, gate.sitemaps):
+        with pytest.raises(InvalidURL):
+            await question("example.com")
+    request = FetchRequest(Origin.of("HTTP://Example.com:80/x"), 5)
+    assert request.url == "http://example.com/robots.txt"
+    assert FetchRequest(request.origin, 5, path="/data.txt").url == "http://example.com/data.txt"
 
 
 @pytest.mark.clause(f"{DRAFT} 3.1")
@@ -143,7 +144,8 @@ async def test_data_txt_is_read_and_changes_no_verdict(gate: ScriptedGate) -> No
     assert named.records[1].fields == (("distribution", "/d.csv"),)
     assert await gate.check(PAGE)
     await gate.forget(SITE)
-    await gate.datatxt(SITE)
+    del gate.fetcher.answers[SITE]
+    assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND  # without a robots.txt, too
     assert gate.asked == [ROBOTS_TXT, URL] * 2
 
 
@@ -241,11 +243,6 @@ async def test_unreachable_robots_txt_has_data_txt_retried(gate: ScriptedGate) -
     assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND
 
 
-async def test_data_txt_is_fetched_where_there_is_no_robots_txt(gate: ScriptedGate) -> None:
-    del gate.fetcher.answers[SITE]
-    assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND
-
-
 async def test_agents_share_one_request(gate: ScriptedGate) -> None:
     views = [gate, view(gate, "ExampleBot-Image"), view(gate, "ExampleBot-News")]
     answers = await asyncio.gather(*(view.datatxt(SITE) for view in views for _ in range(10)))
@@ -294,7 +291,9 @@ async def test_cancelled_wait_for_a_turn_affects_no_other(gate: ScriptedGate) ->
     assert gate.fetcher.count(URL) == 1
 
 
-async def test_redirect_is_permitted_and_paced_at_each_hop(gate: ScriptedGate) -> None:
+async def test_redirect_is_permitted_and_paced_at_each_hop_and_counts_as_one_to_another_host_alone(
+    gate: ScriptedGate,
+) -> None:
     www = "https://www.example.com"
     hop = f"{www}/data.txt?v=2"
     gate.fetcher.answers |= {URL: moved(URL, hop), hop: moved(hop, f"{www}/d"), www: SLOW, f"{www}/d": "Dataset: /x\n"}
@@ -304,12 +303,10 @@ async def test_redirect_is_permitted_and_paced_at_each_hop(gate: ScriptedGate) -
     assert gate.clock.monotonic() == 1 + 20 + 20  # the floor, and two Crawl-delays
     files = [request for request in gate.fetcher.requests if request.path != "/robots.txt"]
     assert [(request.max_redirects, request.redirected) for request in files] == [(0, False), (0, True), (0, True)]
-
-
-async def test_redirect_within_a_host_does_not_count_as_redirected_elsewhere(gate: ScriptedGate) -> None:
-    gate.fetcher.answers |= {URL: moved(URL, "http://example.com/d"), "http://example.com/d": DATA}
-    assert (await gate.datatxt(SITE)).outcome is FileOutcome.FOUND
-    assert [request.redirected for request in gate.fetcher.requests] == [False] * 4
+    async with gate_of() as other:  # within a host
+        other.fetcher.answers |= {URL: moved(URL, "http://example.com/d"), "http://example.com/d": DATA}
+        assert (await other.datatxt(SITE)).outcome is FileOutcome.FOUND
+        assert [request.redirected for request in other.fetcher.requests] == [False] * 4
 
 
 async def test_redirect_that_leads_nowhere_is_not_followed() -> None:
@@ -371,32 +368,19 @@ async def test_requests_in_flight_are_bounded_by_the_options() -> None:
         assert len(gate.asked) == 5 + 5
 
 
-@pytest.mark.parametrize("held_back", [True, False], ids=["at the server", "waiting for its turn"])
-async def test_closing_ends_the_wait_with_a_closed_error(*, held_back: bool) -> None:
-    gate = ScriptedGate()
-    await gate.check(f"{SITE}/")
-    gate.clock.advance(10 if held_back else 0)
-    gate.fetcher.gate.clear()
-    waiting = [asyncio.ensure_future(gate.datatxt(SITE)) for _ in range(2)]
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert gate.fetcher.count(URL) == held_back
-    await gate.aclose()
-    answers = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [ClosedError] * 2
-    assert gate.statistics().turns == 0
-
-
-async def test_invalid_url_has_neither_data_txt_nor_sitemaps(gate: ScriptedGate) -> None:
-    for question in (gate.datatxt, gate.sitemaps):
-        with pytest.raises(InvalidURL):
-            await question("example.com")
-
-
-def test_fetch_request_names_its_file() -> None:
-    request = FetchRequest(Origin.of("HTTP://Example.com:80/x"), 5)
-    assert request.url == "http://example.com/robots.txt"
-    assert FetchRequest(request.origin, 5, path="/data.txt").url == "http://example.com/data.txt"
+async def test_closing_ends_the_wait_for_the_server_or_for_a_turn_with_a_closed_error() -> None:
+    for at_server in (True, False):
+        gate = ScriptedGate()
+        await gate.check(PAGE)
+        gate.clock.advance(10 if at_server else 0)
+        gate.fetcher.gate.clear()
+        waiting = [asyncio.ensure_future(gate.datatxt(SITE)) for _ in range(2)]
+        await settle()
+        assert gate.fetcher.count(URL) == at_server
+        await gate.aclose()
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [ClosedError] * 2
+        assert gate.statistics().turns == 0
 
 
 # Sitemaps

@@ -37,7 +37,7 @@ async def gate() -> AsyncIterator[ScriptedGate]:
         yield gate
 
 
-async def test_verdict_names_the_deciding_line_and_its_source(gate: ScriptedGate) -> None:
+async def test_verdict_names_the_deciding_line_its_source_and_the_age_of_the_copy(gate: ScriptedGate) -> None:
     verdict = await gate.check(f"{SITE}/private/x")
     assert not verdict
     assert (verdict.allowed, verdict.reason, verdict.not_before) == (False, Reason.DISALLOW_RULE, None)
@@ -45,7 +45,11 @@ async def test_verdict_names_the_deciding_line_and_its_source(gate: ScriptedGate
     assert (verdict.rule.line, str(verdict.rule)) == (5, "Disallow: /private")
     assert verdict.source is not None
     assert (verdict.source.status, verdict.source.final_url) == (200, ROBOTS_TXT)
-    assert verdict.source.fresh_until_wall == gate.clock.wall() + 86_400
+    assert (verdict.source.fresh_until_wall, verdict.age_s) == (gate.clock.wall() + 86_400, 0)
+    gate.clock.advance(500)
+    known = gate.known(f"{SITE}/")
+    assert known.age_s == 500
+    assert "500 s old" in known.explain()
 
 
 REASONS: Final = {
@@ -92,12 +96,7 @@ async def test_escaped_host_is_judged_by_the_file_of_the_decoded_host() -> None:
             assert not await gate.check(f"http://{host}/x")
             assert await gate.check(f"http://{host}/y")
             assert not gate.known(f"http://{host}/x")
-        for host in (
-            "www.m%C3%BCnich.com%2Fx",
-            "www.m%25C3%25BCnich.com",
-            "www.m%FCnich.com",
-            "u%40www.xn--mnich-kva.com",
-        ):
+        for host in ("www.m%C3%BCnich.com%2Fx", "www.m%25C3%25BCnich.com", "www.m%FCnich.com", "u%40xn--mnich-kva.com"):
             with pytest.raises(InvalidURL):
                 await gate.check(f"http://{host}/y")
         assert gate.asked == ["http://www.xn--mnich-kva.com/robots.txt"]
@@ -121,14 +120,11 @@ async def test_peek_of_an_unknown_origin_and_the_verdict_on_robots_txt_fetch_not
     assert (await gate.check(ROBOTS_TXT)).reason is Reason.ROBOTS_TXT
     await settle()
     assert gate.asked == []
-
-
-async def test_robots_txt_itself_is_allowed_whatever_its_outcome() -> None:
     answers: list[Answer] = [503, 200, FetchFault(FaultKind.DNS, "no such host", SITE)]
     for answer in answers:
-        async with ScriptedGate({SITE: answer}) as gate:
-            await gate.check(f"{SITE}/")
-            assert await gate.check(ROBOTS_TXT)
+        async with ScriptedGate({SITE: answer}) as asked:
+            await asked.check(PAGE)
+            assert await asked.check(ROBOTS_TXT)  # whatever its outcome
 
 
 async def test_invalid_url_raises_an_error_that_names_the_whole_url() -> None:
@@ -157,21 +153,17 @@ async def test_url_longer_than_servers_accept_is_refused_whether_its_origin_is_k
 
 
 @pytest.mark.clause("RFC 9309 2.3.1.4")
-async def test_unreachable_denies_with_the_fault_and_the_time_of_the_next_fetch() -> None:
+async def test_unreachable_denies_with_the_fault_and_the_time_of_the_next_fetch_in_safe_words() -> None:
     async with ScriptedGate({SITE: FetchFault(FaultKind.CONNECT, "refused", ROBOTS_TXT)}) as gate:
         verdict = await gate.check(f"{SITE}/x")
         assert (verdict.allowed, verdict.reason) == (False, Reason.UNREACHABLE)
         assert verdict.not_before is not None
         assert 60 <= verdict.not_before - gate.clock.wall() <= 66
         assert "refused" in verdict.explain()
-
-
-async def test_age_of_a_verdict_is_the_age_of_the_copy_at_the_decision(gate: ScriptedGate) -> None:
-    assert (await gate.check(f"{SITE}/")).age_s == 0
-    gate.clock.advance(500)
-    verdict = gate.known(f"{SITE}/")
-    assert verdict.age_s == 500
-    assert "500 s old" in verdict.explain()
+    async with ScriptedGate({SITE: "User-agent: *\nDisallow: /\u202e\u009b2J"}) as gate:
+        told = (await gate.check(f"{SITE}/\u202e\u009b2J")).explain()
+    assert "Disallow: /\\\\u202e\\\\x9b2J" in told  # what could steer a terminal is escaped
+    assert told.replace("\n", "").isprintable()
 
 
 async def test_agents_share_the_copy_and_judge_by_their_own_groups(gate: ScriptedGate) -> None:
@@ -197,20 +189,18 @@ async def test_robots_txt_of_a_denied_host_is_not_fetched(gate: ScriptedGate) ->
     assert gate.asked == []
 
 
-async def test_exempt_host_is_allowed_with_its_reason(gate: ScriptedGate) -> None:
-    await gate.check(f"{SITE}/private")
+async def test_exempt_host_is_allowed_with_its_reason_and_policies_of_other_hosts_affect_it_not(
+    gate: ScriptedGate,
+) -> None:
+    gate.set_policy("partner.example", HostPolicy(deny=True))
+    assert not await gate.check(f"{SITE}/private")
+    assert await gate.check(f"{SITE}/x")
     gate.set_policy("example.com", HostPolicy(exempt=True, reason="our own server"))
     verdict = await gate.check(f"{SITE}/private")
     assert (verdict.allowed, verdict.reason) == (True, Reason.POLICY_EXEMPT)
     assert "our own server" in verdict.explain()
     gate.set_policy("example.com", None)
     assert not await gate.check(f"{SITE}/private")
-
-
-async def test_policy_of_one_host_affects_no_other(gate: ScriptedGate) -> None:
-    gate.set_policy("partner.example", HostPolicy(deny=True))
-    assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
-    assert (await gate.check(f"{SITE}/x")).reason is Reason.NO_RULE
 
 
 async def test_policy_set_during_the_fetch_of_robots_txt_denies(gate: ScriptedGate) -> None:
@@ -224,10 +214,7 @@ async def test_policy_set_during_the_fetch_of_robots_txt_denies(gate: ScriptedGa
 
 
 def test_invalid_options_hosts_and_policies_are_refused() -> None:
-    for host in (
-        *("", SITE, "example.com/path", "example.com?x", "a b", "u@a.example"),
-        *("a.example#x", "a.example:80", "::1"),
-    ):
+    for host in ("", SITE, "a.example/path", "a.example?x", "a b", "u@a.example", "a.example#x", "a.example:80", "::1"):
         with pytest.raises(InvalidURL):
             ScriptedGate().set_policy(host, HostPolicy(deny=True))
     wrong: list[dict[str, Any]] = [{"deny": True, "exempt": True, "reason": "x"}, {"exempt": True}]
@@ -309,19 +296,6 @@ async def test_statistics_count_every_verdict_once(gate: ScriptedGate) -> None:
     assert repr(await gate.check(f"{SITE}/x")) == "<Verdict allowed: https://example.com/x (no rule matches)>"
 
 
-async def test_explanation_escapes_what_could_steer_a_terminal() -> None:
-    async with ScriptedGate({SITE: "User-agent: *\nDisallow: /\u202e\u009b2J"}) as gate:
-        told = (await gate.check(f"{SITE}/\u202e\u009b2J")).explain()
-    assert "Disallow: /\\\\u202e\\\\x9b2J" in told
-    assert told.replace("\n", "").isprintable()
-
-
-async def test_peek_works_outside_the_event_loop(gate: ScriptedGate) -> None:
-    await gate.check(f"{SITE}/")
-    gate.clock.advance(0.95 * 86_400)
-    assert await asyncio.to_thread(gate.known, f"{SITE}/x")
-
-
 # Each path is allowed by some dialects and denied by the others.
 DIALECTS: Final = """\
 Disallow: /before
@@ -378,21 +352,19 @@ async def test_dialect_governs_how_many_redirects_are_followed() -> None:
     urls = [SITE, *(f"{SITE}/{number}" for number in range(1, 30))]
     requests = {}
     for dialect in Dialect:
-        async with ScriptedGate(
-            {url: moved(url, to) for url, to in pairwise(urls)}, jumps=True, dialect=dialect
-        ) as gate:
+        answers = {url: moved(url, to) for url, to in pairwise(urls)}
+        async with ScriptedGate(answers, jumps=True, dialect=dialect) as gate:
             await gate.check(PAGE)
             requests[dialect] = len(gate.asked)
     assert requests == {dialect: 1 + (20 if dialect in OLD else 5) for dialect in Dialect}
 
 
-async def test_rules_before_any_agent_bind_every_agent_in_perl() -> None:
+async def test_rules_before_any_agent_bind_every_agent_in_perl_and_a_rule_that_is_a_url_the_site_that_it_names() -> (
+    None
+):
     for dialect, allowed in ((Dialect.PERL, False), (Dialect.KOSTER_1994, True), (Dialect.RFC9309, True)):
         async with ScriptedGate({SITE: "Disallow: /"}, dialect=dialect) as gate:
             assert (await gate.check(PAGE)).allowed is allowed
-
-
-async def test_perl_rule_that_is_a_url_binds_only_the_site_that_it_names() -> None:
     body = "User-agent: *\nDisallow: http://one.example/\nDisallow: http://two.example/a\n"
     sites = ("http://one.example", "http://two.example", "http://three.example")
     async with ScriptedGate(dict.fromkeys(sites, body), dialect=Dialect.PERL) as gate:
