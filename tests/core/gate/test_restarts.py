@@ -210,7 +210,8 @@ async def test_address_is_remembered_whatever_the_host() -> None:
             assert await machine.request(gate, url="https://b.example/") == about(asked_wall + wait_s)
 
 
-async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Machine) -> None:
+@pytest.mark.parametrize("delay_s", [0.0, 0.5])
+async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Machine, delay_s: float) -> None:
     async with machine.gate() as gate:
         asked = {url: await machine.request(gate, url=url) for url in (f"https://h{n}.example/" for n in range(10))}
     machine.restart(after_s=0.2)
@@ -219,7 +220,7 @@ async def test_crawl_of_a_queue_goes_through_the_recall_of_its_hosts(machine: Ma
     async def handle(page: CrawlPage[None], _: Reply) -> None:
         visited[page.url] = machine.clock.wall()
 
-    async with machine.gate(KeptStore(machine.records, 0.5, machine.clock)) as gate, asyncio.timeout(30):
+    async with machine.gate(KeptStore(machine.records, delay_s, machine.clock)) as gate, asyncio.timeout(30):
         queue: PoliteQueue[None] = PoliteQueue(gate)
         for url in asked:
             await queue.put(url)
