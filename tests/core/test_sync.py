@@ -17,12 +17,12 @@ import politesse.sync
 from politesse import AgentView, Bound, Gatekeeper, HostPolicy, NotYet, PacingOptions, Turn, Verdict
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar, TurnHeld, WrongEventLoop
 from politesse.events import Event, TurnDropped
-from politesse.stores import MemoryStore
 from politesse.sync import Gate
 from politesse.testing import ScriptedFetcher
 from tests.support.events import events_of
 from tests.support.programs import run_code
 from tests.support.scripted import UA
+from tests.support.stores import KeptStore
 
 SITE: Final = "https://example.com"
 OTHER: Final = "https://other.example"
@@ -359,15 +359,8 @@ def test_threads_that_call_while_the_gate_closes_all_end(pool: ThreadPoolExecuto
             one.result(LONG_S)
 
 
-class FailingStore(MemoryStore):
-    """Cannot be closed."""
-
-    async def aclose(self) -> None:
-        raise OSError("the disk is gone")
-
-
 def test_error_of_the_close_is_raised_once() -> None:
-    gate = Gate(gatekeeper_of(store=FailingStore()))
+    gate = Gate(gatekeeper_of(store=KeptStore({}, fails={"aclose": OSError("the disk is gone")})))
     with pytest.raises(Exception, match="the disk is gone"):
         gate.close()
     gate.close()

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from politesse import Gatekeeper, NotYet, Verdict
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.stores import MemoryStore
 from politesse.testing import Answer, Exchange, ManualClock, ScriptedFetcher
 from tests.support.scripted import UA
 
@@ -83,6 +84,13 @@ class ScriptedGate(Gatekeeper):
         answer = self.try_turn(url)
         assert isinstance(answer, NotYet)
         return answer
+
+
+class Forgetful(MemoryStore):
+    """A store that keeps nothing."""
+
+    async def get(self, key: str, /) -> bytes | None:
+        return None
 
 
 def found(body: str, url: str = ROBOTS_TXT, **headers: str) -> FetchResponse:

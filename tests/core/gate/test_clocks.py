@@ -10,7 +10,19 @@ from politesse import CacheOptions, Disallowed, HostPolicy, Reason
 from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
 from politesse.testing import Answer, ManualClock
-from tests.core.gate.gates import CLOSED, DAY, HOUR, OPEN, PAGE, SITE, Answers, ScriptedGate, lasting, refusal
+from tests.core.gate.gates import (
+    CLOSED,
+    DAY,
+    HOUR,
+    OPEN,
+    PAGE,
+    SITE,
+    Answers,
+    Forgetful,
+    ScriptedGate,
+    lasting,
+    refusal,
+)
 from tests.support.tasks import settle
 
 AT_END: Final = CacheOptions(refresh_after=1.0)
@@ -112,13 +124,6 @@ async def test_setting_the_wall_clock_forward_does_not_shorten_a_backoff() -> No
         gate.clock.advance(10.0)
         await gate.check(PAGE)
         assert gate.fetcher.count(SITE) == 2
-
-
-class Forgetful(MemoryStore):
-    """A store that keeps nothing."""
-
-    async def get(self, key: str, /) -> bytes | None:
-        return None
 
 
 async def test_copy_that_the_store_lost_serves_until_either_clock_ends_it() -> None:

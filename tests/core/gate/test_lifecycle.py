@@ -10,9 +10,9 @@ import pytest
 from politesse import AgentView, ClosedError, HostPolicy, NotYet, Origin, PacingOptions, PoliteQueue
 from politesse.errors import StoreError, WrongEventLoop
 from politesse.ports import FetchRequest, FetchResult
-from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
 from tests.core.gate.gates import DAY, PAGE, SITE, ScriptedGate
+from tests.support.stores import KeptStore
 
 UNKNOWN: Final = "https://unknown.example/"
 URLS: Final = (PAGE, UNKNOWN, "https://partner.example/", f"{SITE}/robots.txt")  # a partner is exempt by policy
@@ -36,20 +36,6 @@ class Lingering(ScriptedFetcher):
         finally:
             await self.release.wait()
         raise AssertionError("it was cancelled")
-
-
-class ClosingStore(MemoryStore):
-    """Notes that it was closed, and raises an error then."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        super().__init__()
-        self.closed = False
-        self.error = error
-
-    async def aclose(self) -> None:
-        self.closed = True
-        if self.error is not None:
-            raise self.error
 
 
 async def now(ask: Callable[[], object]) -> object:
@@ -148,35 +134,22 @@ async def test_closed_gate_answers_nothing_but_its_statistics_and_cannot_be_chan
     assert "0 origins known" in repr(gate)
 
 
-async def test_gate_is_closed_before_aclose_waits() -> None:
-    fetcher = Lingering()
-    gate = ScriptedGate(fetcher=fetcher)
-    pending = asyncio.ensure_future(gate.check(UNKNOWN))
-    await fetcher.fetching.wait()
-    closing = asyncio.ensure_future(gate.aclose())
-    await asyncio.sleep(0)
-    with pytest.raises(ClosedError):
-        gate.try_turn(f"{SITE}/")
-    with pytest.raises(ClosedError):
-        await pending
-    assert not closing.done()
-    fetcher.release.set()
-    await closing
-
-
-async def test_cancelled_close_closes_everything() -> None:
-    fetcher, store = Lingering(), ClosingStore()
+async def test_gate_is_closed_before_aclose_waits_and_a_cancelled_close_closes_everything() -> None:
+    fetcher, store = Lingering(), KeptStore({})
     gate = ScriptedGate(fetcher=fetcher, store=store)
     pending = asyncio.ensure_future(gate.check(UNKNOWN))
     await fetcher.fetching.wait()
     closing = asyncio.ensure_future(gate.aclose())
     await asyncio.sleep(0)
-    closing.cancel()
-    for task, error in ((closing, asyncio.CancelledError), (pending, ClosedError)):
-        with pytest.raises(error):
-            await task
+    for ask in (gate.try_turn, gate.peek):
+        with pytest.raises(ClosedError):
+            ask(PAGE)
     with pytest.raises(ClosedError):
-        gate.peek(f"{SITE}/")
+        await pending
+    assert not closing.done()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
     fetcher.release.set()
     await gate.aclose()  # waits for the end of the first
     assert (fetcher.closed, store.closed) == (True, True)
@@ -187,19 +160,19 @@ async def test_part_that_fails_to_close_leaves_no_other_open(monkeypatch: pytest
     async def broken() -> None:
         raise OSError("a fetcher that cannot be closed")
 
-    store = ClosingStore(StoreError("the disk is full"))
+    store = KeptStore({}, fails={"aclose": StoreError("the disk is full")})
     gate = ScriptedGate(store=store, enforce_usage={"tdm"})
     monkeypatch.setattr(gate.fetcher, "aclose", broken)
     with pytest.raises(StoreError):
         await gate.aclose()
-    assert store.closed
+    assert store.calls[-1] == ("aclose", "")
     with pytest.raises(ClosedError):
         await gate.check(f"{SITE}/")
 
 
 def test_tearing_down_the_loop_during_the_close_leaves_nothing_open() -> None:
     fetchers: list[Lingering] = []
-    store = ClosingStore()
+    store = KeptStore({})
 
     async def main() -> None:
         fetchers.append(fetcher := Lingering())

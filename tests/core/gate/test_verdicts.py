@@ -11,9 +11,8 @@ from politesse import ConfigurationError, Dialect, Disallowed, Gatekeeper, HostP
 from politesse.events import Decided, Event, RobotsFetched
 from politesse.origin import MAX_URL_LENGTH
 from politesse.ports import FaultKind, FetchFault
-from politesse.stores.memory import MemoryStore
 from politesse.testing import Answer, ScriptedFetcher
-from tests.core.gate.gates import PAGE, ROBOTS_TXT, SITE, ScriptedGate, lasting, moved
+from tests.core.gate.gates import PAGE, ROBOTS_TXT, SITE, Forgetful, ScriptedGate, lasting, moved
 from tests.support.scripted import UA
 from tests.support.tasks import settle
 
@@ -247,23 +246,19 @@ async def test_batch_keeps_its_order_and_fetches_each_robots_txt_once(gate: Scri
         f"{SITE}/x": Reason.NO_RULE,
         f"{other}/2": Reason.UNAVAILABLE,
     }
-    verdicts = await gate.check_batch([*batch, f"{SITE}/private"])
+    gate.fetcher.gate.clear()
+    asking = asyncio.ensure_future(gate.check_batch([*batch, f"{SITE}/private"]))
+    await settle()
+    assert gate.asked == [ROBOTS_TXT, f"{other}/robots.txt"]  # concurrently
+    gate.fetcher.gate.set()
+    verdicts = await asking
     assert [(verdict.url, verdict.reason) for verdict in verdicts[:-1]] == list(batch.items())
     assert verdicts[-1].reason is Reason.DISALLOW_RULE
     assert not verdicts[2]
-    assert gate.asked == [ROBOTS_TXT, f"{other}/robots.txt"]
+    assert len(gate.asked) == 2
     for method in (gate.check_batch, gate.filter):
         with pytest.raises(TypeError, match="iterable"):
             await cast("Any", method)(SITE)
-
-
-async def test_batch_fetches_from_its_origins_concurrently(gate: ScriptedGate) -> None:
-    gate.fetcher.gate.clear()
-    batch = asyncio.ensure_future(gate.check_batch(f"https://{n}.example/" for n in "abcdef"))
-    await settle()
-    assert len(gate.asked) == 6
-    gate.fetcher.gate.set()
-    assert all(await batch)
 
 
 async def test_events_report_fetches_and_decisions(gate: ScriptedGate) -> None:
@@ -370,13 +365,6 @@ async def test_rules_before_any_agent_bind_every_agent_in_perl_and_a_rule_that_i
     async with ScriptedGate(dict.fromkeys(sites, body), dialect=Dialect.PERL) as gate:
         verdicts = await gate.check_batch([f"{site}{path}" for site in sites for path in ("/a", "/b")])
         assert [verdict.allowed for verdict in verdicts] == [False, False, False, True, True, True]
-
-
-class Forgetful(MemoryStore):
-    """Keeps nothing."""
-
-    async def get(self, key: str, /) -> bytes | None:
-        return None
 
 
 async def test_google_closes_a_site_although_the_store_lost_the_copy_that_the_gate_holds() -> None:
