@@ -1,210 +1,184 @@
 """A gate that enforces usage preferences denies what a site does not want its content used for, and says why."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from politesse import (
-    ConfigurationError,
-    Disallowed,
-    Gatekeeper,
-    HostPolicy,
-    NotYet,
-    PacingOptions,
-    PoliteQueue,
-    QueueClosed,
-    Reason,
-    Verdict,
-)
+from politesse import ConfigurationError, Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason, Verdict
 from politesse.ports import FaultKind, FetchFault, FetchResponse
-from politesse.testing import Answer, ManualClock, ScriptedFetcher
+from politesse.queue import PoliteQueue, QueueClosed
+from politesse.testing import Answer
 from politesse.usage import Preference, Purpose, Usage
 from politesse.usage.model import NOTHING_STATED
 from politesse.verdict import WITHOUT_RULE
+from tests.core.gate.gates import PAGE, SITE, Answers, ScriptedGate, found, moved
+from tests.support.scripted import UA
 
-UA = "ExampleBot/1.0 (+https://example.com/bot)"
-SITE = "https://example.com"
-TDMREP = f"{SITE}/.well-known/tdmrep.json"
-PAGE = f"{SITE}/page"
-RESERVED = '[{"location": "/page", "tdm-reservation": 1, "tdm-policy": "https://example.com/p"}]'
-SIGNALS = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nDisallow: /private\n"
-
-
-def _gate(answers: Mapping[str, Answer | list[Answer]], *purposes: str, **options: Any) -> Gatekeeper:
-    options.setdefault("clock", ManualClock(autojump=True))
-    return Gatekeeper(UA, fetcher=ScriptedFetcher(answers), enforce_usage=set(purposes), **options)
-
-
-async def test_by_default_a_preference_is_only_reported() -> None:
-    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
-        verdict = await gate.check(PAGE)
-        assert verdict.reason is Reason.NO_RULE
-        assert verdict.usage is not None
-        assert verdict.usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
-        assert verdict.usage.preference(Purpose.TDM) is Preference.UNSTATED
+TDMREP: Final = f"{SITE}/.well-known/tdmrep.json"
+OTHER: Final = "http://example.com:8080"
+RESERVED: Final = '[{"location": "/page", "tdm-reservation": 1, "tdm-policy": "https://example.com/p"}]'
+SIGNALS: Final = "User-agent: *\nContent-Signal: search=yes, ai-train=no\nDisallow: /private\n"
+EXTENDED: Final = """User-agent: ExampleBot
+Allow: /
+User-agent: ExampleBot-Extended
+Disallow: /art
+Allow: /art/free
+"""
+TOKENS: Final = {"ai-train": "ExampleBot-Extended"}
 
 
-async def test_a_purpose_that_robots_txt_disallows_is_denied_with_the_line_that_says_so() -> None:
-    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
-        verdict = await gate.check(PAGE)
-        assert not verdict
-        assert verdict.reason is Reason.USAGE_DISALLOWED
-        assert "ai-train, by robots.txt line 2: Content-Signal: search=yes, ai-train=no" in verdict.explain()
-        assert verdict.usage is not None
-        assert verdict.usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
-        assert gate.peek(PAGE) is not None
-        assert gate.statistics().denied == {Reason.USAGE_DISALLOWED: 2}
+def gate_of(answers: Answers, *purposes: str, **options: Any) -> ScriptedGate:
+    return ScriptedGate(answers, jumps=True, enforce_usage=set(purposes), **options)
 
 
-async def test_a_purpose_that_is_not_enforced_denies_nothing() -> None:
-    async with _gate({SITE: SIGNALS}, "search", "ai-input") as gate:
-        assert await gate.check(PAGE)
+def tdm_gate(*answers: Answer, robots: Answer = "", **options: Any) -> ScriptedGate:
+    """Return a gate that enforces ``tdm`` at a site with these successive answers for tdmrep.json."""
+    return gate_of({SITE: robots, TDMREP: answers}, "tdm", **options)
 
 
-async def test_a_rule_that_disallows_is_the_reason_before_any_preference() -> None:
-    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
+def preference(verdict: Verdict | None, purpose: Purpose = Purpose.AI_TRAIN) -> Preference:
+    assert verdict is not None
+    assert isinstance(verdict.usage, Usage)
+    return verdict.usage.preference(purpose)
+
+
+async def queued(gate: ScriptedGate, *urls: str) -> PoliteQueue[str]:
+    queue: PoliteQueue[str] = PoliteQueue(gate)
+    for url in urls:
+        await queue.put(url)
+    return queue
+
+
+async def test_purpose_that_robots_txt_disallows_is_denied_with_the_line_that_says_so() -> None:
+    async with gate_of({SITE: SIGNALS}, "ai-train") as gate:
+        other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0")  # agents enforce the purposes of the gate
+        for verdict in (await gate.check(PAGE), gate.known(PAGE), await other.check(PAGE)):
+            assert (verdict.allowed, verdict.reason) == (False, Reason.USAGE_DISALLOWED)
+            assert "ai-train, by robots.txt line 2: Content-Signal: search=yes, ai-train=no" in verdict.explain()
+            assert preference(verdict) is Preference.DISALLOWED
+        assert gate.statistics().denied == {Reason.USAGE_DISALLOWED: 3}
         assert (await gate.check(f"{SITE}/private")).reason is Reason.DISALLOW_RULE
-
-
-async def test_robots_txt_itself_may_be_requested_whatever_it_says() -> None:
-    async with _gate({SITE: SIGNALS}, "ai-train", "tdm") as gate:
         assert (await gate.check(f"{SITE}/robots.txt")).reason is Reason.ROBOTS_TXT
 
 
-async def test_report_mode_allows_everything_and_reports_the_reason() -> None:
-    async with _gate({SITE: SIGNALS}, "ai-train", mode="report") as gate:
-        verdict = await gate.check(PAGE)
-        assert verdict
-        assert verdict.reason is Reason.USAGE_DISALLOWED
+async def test_preference_is_only_reported_by_default_for_other_purposes_and_in_report_mode() -> None:
+    rows: list[tuple[dict[str, Any], Reason]] = [
+        ({}, Reason.NO_RULE),
+        ({"enforce_usage": {"search", "ai-input"}}, Reason.NO_RULE),
+        ({"enforce_usage": {"ai-train"}, "mode": "report"}, Reason.USAGE_DISALLOWED),
+    ]
+    for options, reason in rows:
+        async with ScriptedGate({SITE: SIGNALS, TDMREP: RESERVED}, **options) as gate:
+            verdict = await gate.check(PAGE)
+            assert (verdict.allowed, verdict.reason, preference(verdict)) == (True, reason, Preference.DISALLOWED)
+            assert preference(verdict, Purpose.TDM) is Preference.UNSTATED
 
 
-async def test_a_reservation_in_tdmrep_json_denies_the_paths_that_it_covers() -> None:
-    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm") as gate:
-        verdict = await gate.check(PAGE)
-        assert verdict.reason is Reason.USAGE_DISALLOWED
-        assert "tdm, by tdmrep.json entry 1" in str(verdict)
-        assert (await gate.check(f"{SITE}/other")).reason is Reason.NO_RULE
+async def test_reservation_in_tdmrep_json_denies_the_paths_that_it_covers() -> None:
+    web_page = found(RESERVED, TDMREP, content_type="text/html")  # its media type alone says nothing
+    for answer in (RESERVED, web_page):
+        async with tdm_gate(answer) as gate:
+            verdict = await gate.check(PAGE)
+            assert verdict.reason is Reason.USAGE_DISALLOWED
+            assert "tdm, by tdmrep.json entry 1" in str(verdict)
+            assert (await gate.check(f"{SITE}/other")).reason is Reason.NO_RULE
 
 
 async def test_tdmrep_json_is_fetched_once_in_its_turn_and_only_for_tdm() -> None:
-    clock = ManualClock(autojump=True)
-    asked: list[tuple[str, float]] = []
-
-    class Fetcher(ScriptedFetcher):
-        async def fetch(self, request: Any, /) -> Any:
-            asked.append((request.url, clock.monotonic()))
-            return await super().fetch(request)
-
-    robots = "User-agent: *\nCrawl-delay: 7\n"
-    for purposes, files in ((set[str](), 0), ({"ai-train"}, 0), ({"tdm"}, 1)):
-        asked.clear()
-        fetcher = Fetcher({SITE: robots, TDMREP: RESERVED})
-        async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage=purposes) as gate:
+    for purposes, files in (((), 0), (("ai-train",), 0), (("tdm",), 1)):
+        async with gate_of({SITE: "User-agent: *\nCrawl-delay: 7\n", TDMREP: RESERVED}, *purposes) as gate:
             await asyncio.gather(*(gate.check(f"{SITE}/{n}") for n in range(5)))
-            assert [url for url, _ in asked] == [f"{SITE}/robots.txt", TDMREP][: 1 + files]
-    assert asked[1][1] - asked[0][1] >= 7.0
+            assert gate.asked == [f"{SITE}/robots.txt", TDMREP][: 1 + files]
+            assert gate.clock.monotonic() == 7.0 * files
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
+async def test_site_without_reservations_reserves_nothing() -> None:
+    answers: list[Answer] = [
         *(404, 410, 403, "[]", "[{}]"),
         # A web page in its place:
         '<!doctype html><a href="/">home</a>',
-        FetchResponse(200, TDMREP, {"content-type": "text/html"}, b"Sorry: there is no such page"),
-        FetchResponse(200, TDMREP, {}, "\ufeff <html>".encode()),
+        found("Sorry: there is no such page", TDMREP, content_type="text/html"),
+        "\ufeff <html>",
         FetchResponse(200, TDMREP, {"content-type": "application/json"}, "<html>".encode("utf-16")),
-    ],
-)
-async def test_a_site_without_reservations_reserves_nothing(answer: Answer) -> None:
-    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
-        assert (await gate.check(PAGE)).reason is Reason.NO_RULE
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [500, 503, 429, FetchFault(FaultKind.TIMEOUT, "too late", TDMREP), RuntimeError("broken")],
-    ids=["500", "503", "429", "timeout", "fetcher that raises"],
-)
-async def test_an_unfetchable_tdmrep_json_closes_the_gate_until_it_is_fetched_again(answer: Answer) -> None:
-    clock = ManualClock(autojump=True)
-    async with _gate({SITE: "", TDMREP: [answer, "[]"]}, "tdm", clock=clock) as gate:
-        verdict = await gate.check(PAGE)
-        assert verdict.reason is Reason.USAGE_UNKNOWN
-        assert not verdict
-        assert verdict.not_before is not None
-        assert verdict.not_before > clock.wall()
-        assert "tdmrep.json could not be read" in verdict.explain()
-        clock.advance(verdict.not_before - clock.wall() + 1)
+    ]
+    reasons = []
+    for answer in answers:
+        async with tdm_gate(answer) as gate:
+            reasons.append((await gate.check(PAGE)).reason)
+    assert reasons == [Reason.NO_RULE] * len(answers)
+    async with tdm_gate(RESERVED, robots="User-agent: *\nDisallow: /.well-known/\n") as gate:
         assert await gate.check(PAGE)
+        assert gate.known(PAGE)
+        assert gate.fetcher.count(TDMREP) == 0
 
 
-@pytest.mark.parametrize("body", ["12", "{}", "[", '"x"', "[" * 100_000, b"\x00\xff"])
-async def test_an_unparsable_tdmrep_json_closes_the_gate(body: Answer) -> None:
-    async with _gate({SITE: "", TDMREP: body}, "tdm") as gate:
-        verdict = await gate.check(PAGE)
-        assert verdict.reason is Reason.USAGE_UNKNOWN
-        assert gate.peek(PAGE) is not None
+async def test_unfetchable_tdmrep_json_closes_the_gate_until_it_is_fetched_again() -> None:
+    fault = FetchFault(FaultKind.TIMEOUT, "too late", TDMREP)
+    answers: list[Answer] = [500, 503, 429, fault, RuntimeError("broken")]
+    for answer in answers:
+        async with tdm_gate(answer, "[]") as gate:
+            verdict = await gate.check(PAGE)
+            assert (verdict.allowed, verdict.reason) == (False, Reason.USAGE_UNKNOWN)
+            assert verdict.not_before is not None
+            assert verdict.not_before > gate.clock.wall()
+            assert "tdmrep.json could not be read" in verdict.explain()
+            gate.clock.advance(verdict.not_before - gate.clock.wall() + 1)
+            assert await gate.check(PAGE)
 
 
-async def test_a_tdmrep_json_of_the_media_type_of_web_pages_is_read() -> None:
-    answer = FetchResponse(200, TDMREP, {"content-type": "text/html"}, RESERVED.encode())
-    async with _gate({SITE: "", TDMREP: answer}, "tdm") as gate:
-        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+async def test_tdmrep_json_that_cannot_be_read_closes_the_gate() -> None:
+    bodies: list[Answer] = ["12", "{}", "[", '"x"', "[" * 100_000, b"\x00\xff"]
+    reasons = []
+    for answer in (*bodies, FetchResponse(200, TDMREP, body=b"[]", truncated=True)):
+        async with tdm_gate(answer) as gate:
+            reasons += [(await gate.check(PAGE)).reason, gate.known(PAGE).reason]
+    assert reasons == [Reason.USAGE_UNKNOWN] * 14
 
 
-@pytest.mark.parametrize("second", ["[", "<html>please log in</html>", "12"])
-async def test_an_unparsable_tdmrep_json_keeps_the_previous_reservations(second: str) -> None:
-    clock = ManualClock(autojump=True)
-    async with _gate({SITE: "", TDMREP: [RESERVED, second, "[]"]}, "tdm", clock=clock) as gate:
-        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
-        clock.advance(86_400)
-        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
-        clock.advance(86_400)
-        assert await gate.check(PAGE), "what can be read takes it back"
+async def test_tdmrep_json_that_cannot_be_read_keeps_the_previous_reservations() -> None:
+    for second in ("[", "<html>please log in</html>", "12"):
+        async with tdm_gate(RESERVED, second, "[]") as gate:
+            assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+            gate.clock.advance(86_400)
+            assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+            gate.clock.advance(86_400)
+            assert await gate.check(PAGE), "what can be read takes it back"
 
 
-async def test_a_tdmrep_json_is_fetched_again_after_a_day() -> None:
-    clock = ManualClock(autojump=True)
-    fetcher = ScriptedFetcher({SITE: "", TDMREP: ["[]", RESERVED]})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
+async def test_tdmrep_json_is_fetched_again_after_a_day() -> None:
+    async with tdm_gate("[]", RESERVED) as gate:
         assert await gate.check(PAGE)
-        clock.advance(70_000)
+        gate.clock.advance(70_000)
         assert await gate.check(PAGE)
-        assert fetcher.count(TDMREP) == 1
-        clock.advance(16_500)
+        assert gate.fetcher.count(TDMREP) == 1
+        gate.clock.advance(16_500)
         assert not await gate.check(PAGE)
-        assert fetcher.count(TDMREP) == 2
+        assert gate.fetcher.count(TDMREP) == 2
 
 
-async def test_a_tdmrep_json_that_robots_txt_disallows_is_not_fetched_and_reserves_nothing() -> None:
-    fetcher = ScriptedFetcher({SITE: "User-agent: *\nDisallow: /.well-known/\n", TDMREP: RESERVED})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), enforce_usage={"tdm"}) as gate:
-        assert await gate.check(PAGE)
-        assert gate.peek(PAGE)
-        assert fetcher.count(TDMREP) == 0
-
-
-async def test_try_turn_starts_the_fetch_of_both_files_and_then_grants_turns() -> None:
-    clock = ManualClock(autojump=True)
-    async with _gate({SITE: "", TDMREP: RESERVED}, "tdm", clock=clock) as gate:
-        turn = gate.try_turn(f"{SITE}/free")
-        async with asyncio.timeout(10):
-            while isinstance(turn, NotYet):
-                await clock.sleep(0.1)
-                turn = gate.try_turn(f"{SITE}/free")
+async def test_try_turn_and_a_queue_start_the_fetch_of_both_files_and_then_grant_turns() -> None:
+    async with tdm_gate(503, "[]") as gate, asyncio.timeout(20), (await queued(gate, PAGE)).turn() as waited:
+        assert waited.url == PAGE
+    async with tdm_gate(RESERVED) as gate, asyncio.timeout(10):
+        while isinstance(turn := gate.try_turn(f"{SITE}/free"), NotYet):
+            await gate.clock.sleep(0.1)
         turn.give_back()
         with pytest.raises(Disallowed):
             gate.try_turn(PAGE)
+    async with tdm_gate("[" + " " * 70_000 + "]") as gate, asyncio.timeout(10):  # which is read in a thread
+        while isinstance(turn := gate.try_turn(PAGE), NotYet):
+            await asyncio.sleep(0.001)
+        turn.give_back()
+        assert gate.fetcher.count(TDMREP) == 1
 
 
-async def test_a_queue_hands_out_usable_urls_and_refuses_the_rest() -> None:
-    refused: list[object] = []
-    async with _gate({SITE: SIGNALS, "https://free.example": "", TDMREP: RESERVED}, "ai-train", "tdm") as gate:
-        queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda item, verdict: refused.append(item))
-        for url in (PAGE, "https://free.example/a", "https://free.example/b"):
+async def test_queue_hands_out_usable_urls_and_refuses_the_rest() -> None:
+    refused: list[str] = []
+    free = ["https://free.example/a", "https://free.example/b"]
+    async with gate_of({SITE: SIGNALS, TDMREP: RESERVED}, "ai-train", "tdm") as gate:
+        queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda url, _: refused.append(url))
+        for url in (PAGE, *free):
             await queue.put(url)
         queue.close()
         got = []
@@ -212,57 +186,34 @@ async def test_a_queue_hands_out_usable_urls_and_refuses_the_rest() -> None:
             async with queue.turn() as turn:
                 got.append(turn.url)
         await queue.join()
-    assert sorted(got) == ["https://free.example/a", "https://free.example/b"]
-    assert refused == [PAGE]
+    assert (sorted(got), refused) == (free, [PAGE])
 
 
-async def test_a_queue_waits_for_a_tdmrep_json_that_fails_once() -> None:
-    clock = ManualClock(autojump=True)
-    async with _gate({SITE: "", TDMREP: [503, "[]"]}, "tdm", clock=clock) as gate:
-        queue: PoliteQueue[str] = PoliteQueue(gate)
-        await queue.put(PAGE)
-        async with asyncio.timeout(20), queue.turn() as turn:
-            assert turn.url == PAGE
-
-
-def _redirect(url: str, target: str) -> FetchFault:
-    return FetchFault(FaultKind.REDIRECT_LIMIT, "more than 0 redirects", url, 302, location=target)
-
-
-async def test_a_tdmrep_json_that_redirects_into_its_own_site_waits_for_nothing_but_its_turn() -> None:
-    home = f"{SITE}/"
-    async with _gate({SITE: "", TDMREP: _redirect(TDMREP, home), home: "<!doctype html>"}, "tdm") as gate:
-        async with asyncio.timeout(10):
-            assert (await gate.check(PAGE)).reason is Reason.NO_RULE
-
-
-async def test_two_sites_whose_tdmrep_json_redirect_into_each_other_do_not_wait_for_each_other() -> None:
+async def test_sites_whose_tdmrep_json_redirect_into_each_other_or_themselves_do_not_wait_for_each_other() -> None:
     other = "https://other.example"
     other_tdmrep = f"{other}/.well-known/tdmrep.json"
-    answers: dict[str, Answer | list[Answer]] = {
-        TDMREP: _redirect(TDMREP, f"{other}/a"),
-        other_tdmrep: _redirect(other_tdmrep, f"{SITE}/b"),
-        f"{other}/a": RESERVED,
-        f"{SITE}/b": "[]",
-    }
-    async with _gate(answers, "tdm") as gate, asyncio.timeout(10):
+    answers: dict[str, Answer] = {TDMREP: moved(TDMREP, f"{other}/a"), other_tdmrep: moved(other_tdmrep, f"{SITE}/b")}
+    async with gate_of(answers | {f"{other}/a": RESERVED, f"{SITE}/b": "[]"}, "tdm") as gate, asyncio.timeout(10):
         verdicts = await gate.check_batch([PAGE, f"{other}/page"])
+    own: Answers = {SITE: "", TDMREP: moved(TDMREP, f"{SITE}/"), f"{SITE}/": "<!doctype html>"}
+    async with gate_of(own, "tdm") as gate, asyncio.timeout(10):
+        assert (await gate.check(PAGE)).reason is Reason.NO_RULE
     assert [verdict.reason for verdict in verdicts] == [Reason.USAGE_DISALLOWED, Reason.UNAVAILABLE]
 
 
-async def test_a_redirect_of_data_txt_to_a_reserved_path_is_not_followed() -> None:
+async def test_redirect_of_data_txt_to_a_reserved_path_is_not_followed() -> None:
     data_txt = f"{SITE}/data.txt"
-    fetcher = ScriptedFetcher({SITE: "", TDMREP: RESERVED, data_txt: _redirect(data_txt, PAGE), PAGE: "Title: data\n"})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), enforce_usage={"tdm"}) as gate:
+    answers: Answers = {SITE: "", TDMREP: RESERVED, data_txt: moved(data_txt, PAGE), PAGE: "Title: data\n"}
+    async with gate_of(answers, "tdm") as gate:
         answer = await gate.datatxt(SITE)
-    assert "does not want its content used for tdm" in answer.file.fault
-    assert fetcher.count(PAGE) == 0
+        assert "does not want its content used for tdm" in answer.file.fault
+        assert gate.fetcher.count(PAGE) == 0
 
 
 @pytest.mark.filterwarnings("ignore:none of the product tokens")
-async def test_an_agent_has_turns_where_only_the_gatekeeper_may_not_fetch_tdmrep_json() -> None:
+async def test_agent_has_turns_where_only_the_gatekeeper_may_not_fetch_tdmrep_json() -> None:
     robots = "User-agent: ExampleBot\nDisallow: /\n\nUser-agent: ExampleBot-Image\nAllow: /\n"
-    async with _gate({SITE: robots, TDMREP: RESERVED}, "tdm") as gate:
+    async with tdm_gate(RESERVED, robots=robots) as gate:
         queue: PoliteQueue[str] = PoliteQueue(gate.agent(tokens="ExampleBot-Image"))
         await queue.put(PAGE)
         async with asyncio.timeout(10), queue.turn() as turn:
@@ -271,190 +222,126 @@ async def test_an_agent_has_turns_where_only_the_gatekeeper_may_not_fetch_tdmrep
 
 async def test_try_turn_reports_a_site_that_is_too_slow_although_its_tdmrep_json_is_never_fetched() -> None:
     pacing = PacingOptions(max_crawl_delay_s=100.0, on_long_crawl_delay="skip")
-    async with _gate({SITE: "User-agent: *\nCrawl-delay: 9000\n"}, "tdm", pacing=pacing) as gate:
-        refused: list[Reason] = []
+    refused: list[Reason] = []
+    async with gate_of({SITE: "User-agent: *\nCrawl-delay: 9000\n"}, "tdm", pacing=pacing) as gate:
         queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda _, verdict: refused.append(verdict.reason))
         await queue.put(PAGE)
         queue.close()
         with pytest.raises(QueueClosed):
             async with asyncio.timeout(10), queue.turn():
                 pass
-        assert refused == [Reason.TOO_SLOW]
+    assert refused == [Reason.TOO_SLOW]
 
 
-async def test_try_turn_alone_has_a_large_tdmrep_json_fetched_once_and_read() -> None:
-    clock = ManualClock(autojump=True)
-    fetcher = ScriptedFetcher({SITE: "", TDMREP: "[" + " " * 70_000 + "]"})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate:
-        async with asyncio.timeout(10):
-            while isinstance(turn := gate.try_turn(PAGE), NotYet):
-                await asyncio.sleep(0.001)
-        turn.give_back()
-    assert fetcher.count(TDMREP) == 1
-
-
-async def test_a_tdmrep_json_larger_than_the_cache_closes_its_own_site_only() -> None:
-    body = b'["' + b"x" * (40 * 1024 * 1024) + b'"]'
-    async with _gate({SITE: "", TDMREP: body}, "tdm") as gate:
+async def test_tdmrep_json_larger_than_the_cache_closes_its_own_site_only() -> None:
+    async with tdm_gate(b'["' + b"x" * (40 * 1024 * 1024) + b'"]') as gate:
         assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
         assert gate.peek(PAGE) is not None, "it is not read again for each question"
         assert await gate.check("https://free.example/")
 
 
-async def test_a_tdmrep_json_that_expires_within_the_crawl_delay_does_not_block_the_site() -> None:
-    clock = ManualClock(autojump=True)
-    fetcher = ScriptedFetcher(
-        {SITE: "User-agent: *\nCrawl-delay: 120\n", TDMREP: FetchResponse(404, TDMREP, {"cache-control": "no-cache"})}
-    )
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate, asyncio.timeout(10):
-        queue: PoliteQueue[None] = PoliteQueue(gate)
-        await queue.put(PAGE)
-        async with queue.turn():
-            assert clock.monotonic() == 240, "one interval for tdmrep.json, one for the page"
-        assert fetcher.count(TDMREP) == 1
-        clock.advance(300)
+async def test_tdmrep_json_that_expires_within_the_crawl_delay_does_not_block_the_site() -> None:
+    expired = FetchResponse(404, TDMREP, {"cache-control": "no-cache"})
+    async with tdm_gate(expired, robots="User-agent: *\nCrawl-delay: 120\n") as gate, asyncio.timeout(10):
+        async with (await queued(gate, PAGE)).turn():
+            assert gate.clock.monotonic() == 240, "one interval for tdmrep.json, one for the page"
+        assert gate.fetcher.count(TDMREP) == 1
+        gate.clock.advance(300)
         await gate.check(PAGE)
-        assert fetcher.count(TDMREP) == 2
+        assert gate.fetcher.count(TDMREP) == 2
 
 
 async def test_tdmrep_json_that_changes_during_the_wait_for_a_turn_denies() -> None:
-    clock = ManualClock(autojump=True)
-    short = FetchResponse(200, TDMREP, {"cache-control": "max-age=400"}, b"[]")
-    fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 300\n", TDMREP: [short, RESERVED]})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, enforce_usage={"tdm"}) as gate, asyncio.timeout(10):
+    short = found("[]", TDMREP, cache_control="max-age=400")
+    async with tdm_gate(short, RESERVED, robots="User-agent: *\nCrawl-delay: 300\n") as gate, asyncio.timeout(10):
         async with gate.turn(PAGE):
             pass
-        await clock.sleep(110)
+        await gate.clock.sleep(110)
         renewal = asyncio.create_task(gate.usage(f"{SITE}/other"))
-        await clock.sleep(1)
+        await gate.clock.sleep(1)
         with pytest.raises(Disallowed, match="tdm"):
             await gate.take_turn(PAGE)
-        assert fetcher.count(TDMREP) == 2
+        assert gate.fetcher.count(TDMREP) == 2
         await renewal
 
 
 async def test_usage_fetches_and_reports_both_files() -> None:
-    async with _gate({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
+    stated = {
+        Purpose.AI_TRAIN: Preference.DISALLOWED,
+        Purpose.SEARCH: Preference.ALLOWED,
+        Purpose.TDM: Preference.DISALLOWED,
+        Purpose.AI_INPUT: Preference.UNSTATED,
+    }
+    async with gate_of({SITE: SIGNALS, TDMREP: RESERVED}) as gate:
         usage = await gate.usage(PAGE)
         assert usage is not None
-        assert usage.preference(Purpose.AI_TRAIN) is Preference.DISALLOWED
-        assert usage.preference(Purpose.SEARCH) is Preference.ALLOWED
-        assert usage.preference(Purpose.TDM) is Preference.DISALLOWED
-        assert usage.preference(Purpose.AI_INPUT) is Preference.UNSTATED
+        assert {purpose: usage.preference(purpose) for purpose in stated} == stated
         assert usage.deciding(Purpose.TDM)[0].policy == "https://example.com/p"
         assert await gate.usage(f"{SITE}/private") is None
 
 
-async def test_agents_enforce_the_purposes_of_their_gatekeeper() -> None:
-    async with _gate({SITE: SIGNALS}, "ai-train") as gate:
-        assert (
-            await gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0").check(PAGE)
-        ).reason is Reason.USAGE_DISALLOWED
+def test_unknown_purposes_and_invalid_tokens_are_refused_by_name() -> None:
+    purposes: list[Any] = [{"ai_train"}, {"training"}, "ai-train", {"ai-train", ""}, 3, True]
+    for given in purposes:
+        with pytest.raises(ConfigurationError, match="enforce_usage"):
+            Gatekeeper(UA, enforce_usage=given)
+    for tokens in ({"training": "X"}, {"ai-train": "a token"}, {"ai-train": ""}):
+        with pytest.raises(ConfigurationError, match=r"policy_tokens|token="):
+            Gatekeeper(UA, policy_tokens=tokens)
 
 
-async def test_a_truncated_tdmrep_json_is_not_read() -> None:
-    cut = FetchResponse(200, TDMREP, body=b"[]", truncated=True)
-    async with _gate({SITE: "", TDMREP: cut}, "tdm") as gate:
-        assert (await gate.check(PAGE)).reason is Reason.USAGE_UNKNOWN
+async def test_groups_of_a_policy_token_speak_about_its_purpose() -> None:
+    stated = {"/art/x": Preference.DISALLOWED, "/art/free": Preference.ALLOWED, "/news": Preference.UNSTATED}
+    async with gate_of({SITE: EXTENDED}, policy_tokens=TOKENS) as gate:
+        checked = {path: await gate.check(SITE + path) for path in stated}
+        for verdicts in (checked, {path: gate.known(SITE + path) for path in stated}):
+            assert all(verdicts.values())
+            assert {path: preference(verdict) for path, verdict in verdicts.items()} == stated
+            assert {preference(verdict, Purpose.SEARCH) for verdict in verdicts.values()} == {Preference.UNSTATED}
 
 
-@pytest.mark.parametrize("given", [{"ai_train"}, {"training"}, "ai-train", {"ai-train", ""}, 3, True])
-def test_an_unknown_purpose_is_refused_by_name(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="enforce_usage"):
-        Gatekeeper(UA, enforce_usage=given)
-
-
-EXTENDED = """User-agent: ExampleBot
-Allow: /
-User-agent: ExampleBot-Extended
-Disallow: /art
-Allow: /art/free
-"""
-
-
-@pytest.mark.parametrize(
-    ("target", "preference"),
-    [("/art/x", Preference.DISALLOWED), ("/art/free", Preference.ALLOWED), ("/news", Preference.UNSTATED)],
-)
-async def test_the_groups_of_a_policy_token_speak_about_its_purpose(target: str, preference: Preference) -> None:
-    async with _gate({SITE: EXTENDED}, policy_tokens={"ai-train": "ExampleBot-Extended"}) as gate:
-        for verdict in (await gate.check(SITE + target), gate.peek(SITE + target)):
-            assert verdict
-            assert verdict.usage is not None
-            assert verdict.usage.preference(Purpose.AI_TRAIN) is preference
-            assert verdict.usage.preference(Purpose.SEARCH) is Preference.UNSTATED
-
-
-async def test_a_policy_token_that_disallows_is_enforced_with_its_line() -> None:
-    async with _gate({SITE: EXTENDED}, "ai-train", policy_tokens={"ai-train": "ExampleBot-Extended"}) as gate:
+async def test_policy_token_that_disallows_is_enforced_with_its_line() -> None:
+    async with gate_of({SITE: EXTENDED}, "ai-train", policy_tokens=TOKENS) as gate:
         verdict = await gate.check(f"{SITE}/art/x")
         assert verdict.reason is Reason.USAGE_DISALLOWED
         assert "ai-train, by robots.txt line 4: Disallow: /art" in str(verdict)
         assert await gate.check(f"{SITE}/art/free")
-
-
-async def test_a_policy_token_without_a_group_falls_under_the_star_group() -> None:
-    robots = "User-agent: ExampleBot\nAllow: /\nUser-agent: *\nDisallow: /\n"
-    async with _gate({SITE: robots}, "tdm", "ai-train", policy_tokens={"ai-train": "Extended"}) as gate:
-        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
-
-
-async def test_without_a_robots_txt_a_policy_token_says_nothing() -> None:
-    async with _gate({SITE: 404}, "ai-train", policy_tokens={"ai-train": "Extended"}) as gate:
-        assert await gate.check(PAGE)
+    star = "User-agent: ExampleBot\nAllow: /\nUser-agent: *\nDisallow: /\n"  # its group for the token
+    for answer, reason in ((star, Reason.USAGE_DISALLOWED), (404, Reason.UNAVAILABLE)):
+        async with gate_of({SITE: answer}, "tdm", "ai-train", policy_tokens=TOKENS) as gate:
+            assert (await gate.check(PAGE)).reason is reason
 
 
 async def test_robots_txt_is_fetched_once_for_all_tokens_and_a_queue_hands_out() -> None:
-    fetcher = ScriptedFetcher({SITE: EXTENDED})
-    tokens = {"ai-train": "ExampleBot-Extended", "search": "ExampleBot-Search"}
-    async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True), policy_tokens=tokens) as gate:
-        queue: PoliteQueue[str] = PoliteQueue(gate)
-        for n in range(3):
-            await queue.put(f"{SITE}/{n}")
+    async with gate_of({SITE: EXTENDED}, policy_tokens=TOKENS | {"search": "ExampleBot-Search"}) as gate:
+        queue = await queued(gate, *(f"{SITE}/{n}" for n in range(3)))
         async with asyncio.timeout(20):
             for _ in range(3):
                 async with queue.turn():
                     pass
-        assert fetcher.count(SITE) == 1
-
-
-@pytest.mark.parametrize("given", [{"training": "X"}, {"ai-train": "a token"}, {"ai-train": ""}])
-def test_an_invalid_policy_token_is_refused_by_name(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"policy_tokens|token="):
-        Gatekeeper(UA, policy_tokens=given)
+        assert gate.fetcher.count(SITE) == 1
 
 
 async def test_within_a_turn_a_deadlock_is_reported_and_the_file_fetched_in_the_background() -> None:
-    clock = ManualClock(autojump=True)
-    other = "http://example.com:8080"
-    answers = {SITE: "", TDMREP: "[]", other: "", f"{other}/.well-known/tdmrep.json": "[]"}
-    async with _gate(answers, "tdm", clock=clock) as gate, asyncio.timeout(20):
-        async with gate.turn(PAGE):
-            verdict = await gate.check(f"{other}/page")  # the same host, which has no second turn meanwhile
-            assert verdict.reason is Reason.USAGE_UNKNOWN
-            assert "within a turn of the same host" in str(verdict)
-            assert await gate.check(f"{SITE}/known")
-        assert await gate.check(f"{other}/page")
+    answers = {SITE: "", TDMREP: "[]", OTHER: "", f"{OTHER}/.well-known/tdmrep.json": "[]"}
+    async with gate_of(answers, "tdm") as gate, asyncio.timeout(20):
+        for turn in (gate.turn(PAGE), (await queued(gate, PAGE)).turn()):
+            async with turn:
+                verdict = await gate.check(f"{OTHER}/page")  # the same host, which has no second turn meanwhile
+                assert verdict.reason is Reason.USAGE_UNKNOWN
+                assert "within a turn of the same host" in str(verdict)
+                assert await gate.check(f"{SITE}/known")
+            assert await gate.check(f"{OTHER}/page")
+            await gate.forget(OTHER)
 
 
-async def test_within_a_turn_of_a_queue_a_deadlock_is_reported_too() -> None:
-    clock = ManualClock(autojump=True)
-    async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
-        queue: PoliteQueue[str] = PoliteQueue(gate)
-        await queue.put(PAGE)
-        async with queue.turn():
-            assert (await gate.check("http://example.com:8080/")).reason is Reason.USAGE_UNKNOWN
-
-
-async def test_a_task_started_within_a_turn_may_wait_after_the_turn() -> None:
-    clock = ManualClock(autojump=True)
-    other = "http://example.com:8080"
-    async with _gate({SITE: "", TDMREP: "[]"}, "tdm", clock=clock) as gate, asyncio.timeout(20):
+async def test_task_started_within_a_turn_may_wait_after_the_turn() -> None:
+    async with tdm_gate("[]") as gate, asyncio.timeout(20):
         ended = asyncio.Event()
 
         async def later() -> Reason:
             await ended.wait()
-            return (await gate.check(f"{other}/")).reason
+            return (await gate.check(f"{OTHER}/")).reason
 
         async with gate.turn(PAGE):
             task = asyncio.create_task(later())
@@ -462,82 +349,46 @@ async def test_a_task_started_within_a_turn_may_wait_after_the_turn() -> None:
         assert await task is Reason.UNAVAILABLE
 
 
-SILENT = "https://silent.example"
-FILE = b"User-agent: *\nDisallow: /private\nContent-Usage: train-ai=n\nContent-Usage: /open train-ai=y\n"
+SILENT: Final = "https://silent.example"
+FILE: Final = "User-agent: *\nDisallow: /private\nContent-Usage: train-ai=n\nContent-Usage: /open train-ai=y\n"
+FILES: Final[Answers] = {SITE: FILE, SILENT: "User-agent: *\nDisallow: /private\n"}
 
 
-def gate(**options: object) -> Gatekeeper:
-    fetcher = ScriptedFetcher({SITE: FILE, SILENT: b"User-agent: *\nDisallow: /private\n"})
-    return Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(), **options)  # type: ignore[arg-type] # one test's own
-
-
-def train(verdict: Verdict | None) -> Preference:
-    assert verdict is not None
-    assert isinstance(verdict.usage, Usage)
-    return verdict.usage.preference(Purpose.AI_TRAIN)
-
-
-async def test_preference_stands_beside_the_verdict() -> None:
-    async with gate() as asked:
-        verdict = await asked.check(f"{SITE}/page")
-        assert (verdict.allowed, verdict.reason) == (True, Reason.NO_RULE)
-        assert train(verdict) is Preference.DISALLOWED
-        assert train(await asked.check(f"{SITE}/open/page")) is Preference.ALLOWED
-
-
-async def test_peek_and_other_spellings_report_the_same_usage() -> None:
-    async with gate() as asked:
-        await asked.check(f"{SITE}/")
+async def test_preference_stands_beside_the_verdict_for_check_and_peek_in_any_spelling() -> None:
+    async with ScriptedGate(FILES) as gate:
+        verdict = await gate.check(PAGE)
+        assert (verdict.allowed, verdict.reason, preference(verdict)) == (True, Reason.NO_RULE, Preference.DISALLOWED)
+        assert preference(await gate.check(f"{SITE}/open/page")) is Preference.ALLOWED
         for url in (f"{SITE}/open", "HTTPS://EXAMPLE.com/open", f"{SITE}/%6Fpen", f"{SITE}/x/../open"):
-            assert train(asked.peek(url)) is Preference.ALLOWED, url
+            assert preference(gate.peek(url)) is Preference.ALLOWED, url
+        verdict = gate.known(PAGE)
+        await gate.forget(SITE)
+        assert preference(verdict) is Preference.DISALLOWED  # it outlives the entry that it came from
 
 
-async def test_denied_page_has_no_preferences_even_in_report_mode() -> None:
-    async with gate() as asked:
-        verdict = await asked.check(f"{SITE}/private")
-        assert (verdict.allowed, verdict.usage) == (False, None)
-    async with gate(mode="report") as asked:
-        verdict = await asked.check(f"{SITE}/private")
-        assert (verdict.allowed, verdict.usage) == (True, None)
-
-
-async def test_preference_is_unstated_where_the_file_has_none() -> None:
-    async with gate() as asked:
-        assert (await asked.check(f"{SILENT}/page")).usage is NOTHING_STATED
-        asked.set_policy("exempt.example", HostPolicy(exempt=True, reason="our own"))
-        assert (await asked.check("https://exempt.example/page")).usage is NOTHING_STATED
-        missing = await asked.check("https://none.example/page")  # its robots.txt is a 404
-        assert (missing.reason, missing.usage) == (Reason.UNAVAILABLE, NOTHING_STATED)
-
-
-async def test_verdict_outlives_the_entry_that_it_came_from() -> None:
-    async with gate() as asked:
-        verdict = await asked.check(f"{SITE}/page")
-        await asked.forget(SITE)
-        assert train(verdict) is Preference.DISALLOWED
+async def test_preference_is_unstated_where_the_file_has_none_and_missing_where_a_page_is_denied() -> None:
+    async with ScriptedGate(FILES) as gate, ScriptedGate(FILES, mode="report") as reporting:
+        gate.set_policy("exempt.example", HostPolicy(exempt=True, reason="our own"))
+        for url in (f"{SILENT}/page", "https://exempt.example/page", "https://none.example/page"):
+            assert (await gate.check(url)).usage is NOTHING_STATED
+        assert [verdict.usage for verdict in await gate.check_batch(["mailto:us", "https://"])] == [None, None]
+        for asked, allowed in ((gate, False), (reporting, True)):
+            verdict = await asked.check(f"{SITE}/private")
+            assert (verdict.allowed, verdict.usage) == (allowed, None)
 
 
 def test_usage_is_built_on_first_access() -> None:
-    class Said:
-        asked = 0
+    asked: list[str] = []
 
+    class Said:
         def usage(self, url: str) -> Usage:
-            self.asked += 1
-            assert url == "/a"
+            asked.append(url)
             return NOTHING_STATED
 
-    said = Said()
-    verdict = Verdict("/a", "x", allowed=True, match=WITHOUT_RULE[Reason.NO_RULE], site_usage=said)
+    verdict = Verdict("/a", "x", allowed=True, match=WITHOUT_RULE[Reason.NO_RULE], site_usage=Said())
     assert bool(verdict)
     assert str(verdict)
     assert verdict.explain()
-    assert said.asked == 0
+    assert asked == []
     assert verdict.usage is NOTHING_STATED
-    assert said.asked == 1
-
-
-@pytest.mark.parametrize("url", ["mailto:us", "https://"])
-async def test_invalid_url_has_no_usage(url: str) -> None:
-    async with gate() as asked:
-        (verdict,) = await asked.check_batch([url])
-        assert (verdict.reason, verdict.usage) == (Reason.INVALID_URL, None)
+    assert asked == ["/a"]

@@ -1,128 +1,301 @@
-"""When a robots.txt, or another file of a site, that was refused is asked for again, and how long one holds."""
+"""When a file that was refused is asked for again, and which 304 renews a copy.
 
-import asyncio
-from itertools import pairwise
+After a refusal of robots.txt, the verdict, the status of the host, the queue and the next fetch name one moment.
+"""
+
+from itertools import pairwise, product
+from typing import Any, Final
 
 import pytest
 
-from politesse import Gatekeeper, PacingOptions, Reason
-from politesse.ports import FetchRequest, FetchResponse, FetchResult
+from politesse import CacheOptions, PacingOptions, Reason
+from politesse.ports import FetchResponse
+from politesse.queue import PoliteQueue
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import Answer
+from tests.core.gate import gates
+from tests.core.gate.gates import CLOSED, HOUR, OPEN, PAGE, ROBOTS_TXT, SITE, Answers, ScriptedGate, lasting, refusal
+from tests.support.stores import KeptStore
+from tests.support.tasks import settle
 
-UA = "ExampleBot/1.0 (+https://example.com/bot)"
-SITE = "https://example.com"
-FILE = "User-agent: *\nDisallow: /private\n"
-DATA_TXT = f"{SITE}/data.txt"
-EPOCH = "Thu, 01 Jan 1970 00:00:00 GMT"
-
-
-class Server(ScriptedFetcher):
-    """Refuses one URL with Retry-After, and remembers when it was asked."""
-
-    def __init__(self, clock: ManualClock, url: str, status: int, retry_after: str) -> None:
-        answered = url.removesuffix("/robots.txt")  # a robots.txt is that of its origin
-        super().__init__({SITE: FILE} | {answered: FetchResponse(status, url, {"retry-after": retry_after})})
-        self._clock = clock
-        self._url = url
-        self.asked_wall: list[float] = []
-
-    async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        if request.url == self._url:
-            self.asked_wall.append(self._clock.wall())
-        return await super().fetch(request)
-
-    @property
-    def waits_s(self) -> list[float]:
-        return [after - before for before, after in pairwise(self.asked_wall)]
+HOST: Final = "example.com"
+DATA_TXT: Final = f"{SITE}/data.txt"
+EPOCH: Final = "Thu, 01 Jan 1970 00:00:00 GMT"
+EARLIER, LATER = "Sun, 31 Dec 2023 00:00:00 GMT", "Mon, 01 Jan 2024 00:00:00 GMT"
+REFUSALS: Final = [
+    *(refusal(429), refusal(429, "1"), refusal(429, "20"), refusal(429, "500")),
+    *(refusal(503), refusal(503, "1"), refusal(503, "20"), refusal(500)),
+]
+SOON: Final = CacheOptions(retry_min_s=2)
+AT_END: Final = CacheOptions(refresh_after=1.0)
 
 
-async def each_second(gate: Gatekeeper, clock: ManualClock, seconds: int) -> None:
-    """Ask the gate once a second, as somebody does who does not heed what it says."""
-    for _ in range(seconds):
-        await gate.check(f"{SITE}/")
-        clock.advance(1.0)
+def starts(gate: ScriptedGate, url: str = ROBOTS_TXT) -> list[float]:
+    """Return the Unix times of the requests for a URL."""
+    assert isinstance(gate.fetcher, gates.TimedFetcher)
+    return gate.fetcher.starts(url)
+
+
+def about(wall: float | None) -> Any:
+    """Return a Unix time for a comparison to the millisecond."""
+    return pytest.approx(wall, rel=0.0, abs=0.001)
+
+
+async def opening(gate: ScriptedGate) -> float:
+    """Return when the verdict says that robots.txt is asked for again."""
+    verdict = await gate.check(PAGE)
+    assert not verdict
+    assert verdict.not_before is not None
+    return verdict.not_before
+
+
+async def test_verdict_the_host_and_the_next_fetch_agree() -> None:
+    caches = [CacheOptions(), SOON, CacheOptions(retry_min_s=200)]
+    pacings = [PacingOptions(), PacingOptions(backoff_min_s=2), PacingOptions(backoff_min_s=300)]
+    pacings.append(PacingOptions(backoff_min_s=2, key="domain"))
+    for answer, cache, pacing in product(REFUSALS, caches, pacings):
+        async with ScriptedGate({SITE: [answer, answer, OPEN]}, jumps=True, cache=cache, pacing=pacing) as gate:
+            for fetches in (1, 2):
+                not_before = await opening(gate)
+                host = gate.hosts()[HOST]
+                assert (host.not_before, host.robots[0].next_fetch) == (about(not_before), about(not_before))
+                assert host.closed_until is None or host.closed_until <= not_before
+                await gate.clock.sleep(not_before - gate.clock.wall() - 0.01)
+                assert not await gate.check(PAGE)
+                assert len(starts(gate)) == fetches
+                await gate.clock.sleep(0.0101)
+                await gate.check(PAGE)
+                assert starts(gate)[fetches:] == [about(not_before)]
+            assert await gate.check(PAGE)
+
+
+async def test_queue_asks_again_at_the_moment_of_the_verdict() -> None:
+    for answer in REFUSALS:
+        pacing = PacingOptions(backoff_min_s=2)
+        async with ScriptedGate({SITE: [answer, OPEN]}, jumps=True, cache=SOON, pacing=pacing) as gate:
+            queue = PoliteQueue[str](gate, max_wait_s=None)
+            await queue.put(PAGE)
+            not_before = await opening(gate)
+            async with queue.turn() as turn:
+                assert turn.url == PAGE
+            assert starts(gate)[1:] == [about(not_before)]
+
+
+async def test_host_to_which_robots_txt_redirects_or_that_refused_another_file_is_waited_for() -> None:
+    target = "https://target.example"
+    there = f"{target}/robots.txt"
+    answers: Answers = {SITE: gates.moved(ROBOTS_TXT, there), target: [refusal(429, url=there), OPEN]}
+    async with ScriptedGate(answers, jumps=True, cache=SOON) as gate:
+        not_before = await opening(gate)
+        assert gate.hosts()["target.example"].closed_until == about(not_before)
+        await gate.clock.sleep(not_before - gate.clock.wall())
+        assert await gate.check(PAGE)
+    async with ScriptedGate({SITE: OPEN, DATA_TXT: refusal(429, url=DATA_TXT)}, jumps=True, cache=SOON) as gate:
+        answer = await gate.datatxt(SITE)
+        assert answer.file.not_before == about(gate.hosts()[HOST].closed_until)
+
+
+async def test_next_process_names_the_same_moment() -> None:
+    records: dict[str, bytes] = {}
+    async with ScriptedGate({SITE: 429}, jumps=True, cache=SOON, store=KeptStore(records)) as gate:
+        first = await opening(gate)
+    async with ScriptedGate({SITE: OPEN}, clock=gate.clock, cache=SOON, store=KeptStore(records)) as gate:
+        assert await opening(gate) == first
+        await gate.clock.sleep(first - gate.clock.wall())
+        assert await gate.check(PAGE)
+
+
+async def test_page_of_another_origin_that_closes_the_host_later_counts_too() -> None:
+    answers: Answers = {SITE: [500, OPEN], "http://example.com": OPEN}
+    for pacing in (PacingOptions(key="host"), PacingOptions(key="domain")):
+        async with ScriptedGate(answers, jumps=True, pacing=pacing) as gate:
+            assert not await gate.check(PAGE)
+            async with gate.turn("http://example.com/page") as turn:
+                turn.observe(429, {"Retry-After": "600"})
+            not_before, host = await opening(gate), gate.hosts()[HOST]
+            assert (host.closed_until, host.not_before) == (about(not_before), about(not_before))
+            assert [robots.next_fetch for robots in host.robots if robots.fault] == [about(not_before)]
+            await gate.clock.sleep(not_before - gate.clock.wall() + 0.001)
+            assert await gate.check(PAGE)
+
+
+async def test_unreachable_robots_txt_delays_no_other_origin_of_the_host() -> None:
+    failures: list[Answer] = [500, 503, ConnectionError("refused")]
+    others: list[Answer] = [OPEN, 404]
+    for failure, (url, other) in product(failures, product(("http://example.com", f"{SITE}:8080"), others)):
+        async with ScriptedGate({SITE: failure, url: other}, jumps=True) as gate:
+            assert not await gate.check(PAGE)
+            before = gate.clock.monotonic()
+            async with gate.turn(ROBOTS_TXT):  # which is always allowed
+                pass
+            assert await gate.check(f"{url}/page")
+            async with gate.turn(f"{url}/page"):
+                assert gate.clock.monotonic() - before < 5.0
+
+
+# The backoff
 
 
 @pytest.mark.clause("RFC 9110 10.2.3")
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize("retry_after", ["0", "1", "59", EPOCH])
-async def test_short_retry_after_does_not_shorten_the_backoff_of_robots_txt(status: int, retry_after: str) -> None:
-    clock = ManualClock()
-    server = Server(clock, f"{SITE}/robots.txt", status, retry_after)
-    async with Gatekeeper(UA, fetcher=server, clock=clock) as gate:
-        await each_second(gate, clock, 600)
-    first, second, third = server.waits_s
-    assert 60 <= first <= 67
-    assert 120 <= second <= 133
-    assert 240 <= third <= 265
+async def test_short_retry_after_does_not_shorten_the_backoff_of_robots_txt() -> None:
+    for status, retry_after in product((429, 503), ("0", "1", "59", EPOCH)):
+        async with ScriptedGate({SITE: refusal(status, retry_after)}) as gate:
+            for _ in range(470):  # as somebody asks who does not heed what the gate says
+                await gate.check(PAGE)
+                gate.clock.advance(1.0)
+            first, second, third = (after - before for before, after in pairwise(starts(gate)))
+        assert 60 <= first <= 67
+        assert 120 <= second <= 133
+        assert 240 <= third <= 265
 
 
-@pytest.mark.parametrize("retry_after", ["0", "1", EPOCH])
-async def test_short_retry_after_does_not_shorten_the_backoff_of_another_file(retry_after: str) -> None:
-    clock = ManualClock(autojump=True)
-    server = Server(clock, DATA_TXT, 500, retry_after)  # 429 and 503 close the host for pages, too
+async def test_short_retry_after_does_not_shorten_the_backoff_of_another_file() -> None:
     pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
-    async with Gatekeeper(UA, fetcher=server, clock=clock, pacing=pacing) as gate:
-        until = clock.monotonic() + 600
-        while clock.monotonic() < until:
-            assert (await gate.datatxt(SITE)).file.outcome is FileOutcome.RETRY
-            await clock.sleep(1.0)
-    assert len(server.asked_wall) == 4
+    for retry_after in ("0", "1", EPOCH):  # of a 500: 429 and 503 close the host for pages, too
+        answers: Answers = {SITE: OPEN, DATA_TXT: refusal(500, retry_after, DATA_TXT)}
+        async with ScriptedGate(answers, jumps=True, pacing=pacing) as gate:
+            while gate.clock.monotonic() < 600:
+                assert (await gate.datatxt(SITE)).file.outcome is FileOutcome.RETRY
+                await gate.clock.sleep(5.0)
+            assert gate.fetcher.count(DATA_TXT) == 4
 
 
 async def test_429_defers_although_an_older_copy_served_while_robots_txt_was_unreachable() -> None:
-    clock = ManualClock()
-    url = f"{SITE}/robots.txt"
-    answers: list[FetchResponse | int] = [
-        FetchResponse(200, url, {"cache-control": "max-age=600"}, b"User-agent: *\nDisallow: /x"),
-        503,
-        FetchResponse(429, url, {"retry-after": "3000"}),
-    ]
-    fetcher = ScriptedFetcher({SITE: answers})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        assert await gate.check(f"{SITE}/a")
-        clock.advance(700)
-        assert await gate.check(f"{SITE}/a")  # unreachable: the copy serves within a day
-        clock.advance(70)
-        gate.peek(f"{SITE}/a")
-        while gate.statistics().in_flight:
-            await asyncio.sleep(0)
-        assert fetcher.count(SITE) == 3
-        assert (await gate.check(f"{SITE}/a")).reason is Reason.TOO_MANY_REQUESTS
+    async with ScriptedGate({SITE: [lasting(600), 503, refusal(429, "3000")]}) as gate:
+        assert await gate.check(PAGE)
+        gate.clock.advance(700)
+        assert await gate.check(PAGE)  # unreachable: the copy serves within a day
+        gate.clock.advance(70)
+        gate.peek(PAGE)
+        await settle()
+        assert gate.fetcher.count(SITE) == 3
+        assert (await gate.check(PAGE)).reason is Reason.TOO_MANY_REQUESTS
 
 
-@pytest.mark.parametrize(("passed", "reason"), [(550, Reason.NO_RULE), (700, Reason.TOO_MANY_REQUESTS)])
-async def test_record_that_the_store_lost_makes_a_429_no_more_lenient(passed: float, reason: Reason) -> None:
-    clock, store = ManualClock(), MemoryStore()
-    url = f"{SITE}/robots.txt"
-    fresh = FetchResponse(200, url, {"cache-control": "max-age=600"}, b"User-agent: *\nDisallow: /x")
-    fetcher = ScriptedFetcher({SITE: [fresh, 503, FetchResponse(429, url, {"retry-after": "3000"})]})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store) as gate:
-        await gate.check(f"{SITE}/a")
-        clock.advance(passed - 70)
-        if passed > 600:
-            await gate.check(f"{SITE}/a")
-        else:
-            fetcher.answers[SITE] = FetchResponse(429, url, {"retry-after": "3000"})
-        clock.advance(70)
-        await store.delete(SITE)
-        gate.peek(f"{SITE}/a")
-        while gate.statistics().in_flight:
-            await asyncio.sleep(0)
-        assert (await gate.check(f"{SITE}/a")).reason is reason
+async def test_record_that_the_store_lost_makes_a_429_no_more_lenient() -> None:
+    for passed_s, reason in ((550, Reason.NO_RULE), (700, Reason.TOO_MANY_REQUESTS)):
+        store = MemoryStore()
+        async with ScriptedGate({SITE: [lasting(600), 503, refusal(429, "3000")]}, store=store) as gate:
+            await gate.check(PAGE)
+            gate.clock.advance(passed_s - 70)
+            if passed_s > 600:
+                await gate.check(PAGE)
+            else:
+                gate.fetcher.answers[SITE] = refusal(429, "3000")
+            gate.clock.advance(70)
+            await store.delete(SITE)
+            gate.peek(PAGE)
+            await settle()
+            assert (await gate.check(PAGE)).reason is reason
 
 
-@pytest.mark.parametrize("answer", [503, ConnectionError("refused")])
-async def test_an_unreachable_robots_txt_at_one_port_delays_no_other_port_of_the_host(answer: int | Exception) -> None:
-    dead, live = "http://host.example:1", "http://host.example"
-    clock = ManualClock(autojump=True)
-    fetcher = ScriptedFetcher({dead: answer, live: ""})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        assert not await gate.check(f"{dead}/page")
-        before = clock.monotonic()
-        async with gate.turn(f"{dead}/robots.txt"):  # which is always allowed
-            pass
-        async with gate.turn(f"{live}/page"):
-            assert clock.monotonic() - before < 5.0
+# Revalidation
+
+
+def kept(body: str, etag: str, url: str = ROBOTS_TXT) -> FetchResponse:
+    """Return a file that is fresh for an hour; without an ETag it has another validator."""
+    validator = {"etag": etag} if etag else {"last_modified": "then"}
+    return gates.found(body, url, cache_control="max-age=3600", **validator)
+
+
+def not_modified(etag: str = "", url: str = ROBOTS_TXT, *, conditional: bool = True) -> FetchResponse:
+    return FetchResponse(304, url, {"etag": etag} if etag else {}, conditional=conditional)
+
+
+def conditions(gate: ScriptedGate, url: str = ROBOTS_TXT) -> list[bool]:
+    """Return of each request for a URL whether it had conditions."""
+    return [request.validators is not None for request in gate.fetcher.requests if request.url == url]
+
+
+@pytest.mark.clause("RFC 9111 4.3.4")
+async def test_304_about_another_file_causes_an_unconditional_fetch_of_robots_txt() -> None:
+    for old, new in (('"open"', '"closed"'), ('W/"open"', '"closed"'), ('"open"', 'W/"closed"'), ("", '"closed"')):
+        answers = [kept(OPEN, old), not_modified(new), kept(CLOSED, new), not_modified(new)]
+        async with ScriptedGate({SITE: answers}, cache=AT_END) as gate:
+            assert await gate.check(PAGE)
+            for _ in range(3):
+                gate.clock.advance(HOUR)
+                assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+            # The new file is what the next conditions are about.
+            assert conditions(gate) == [False, True, False, True, True]
+            assert gate.fetcher.requests[-1].validators is not None
+            assert gate.fetcher.requests[-1].validators.etag == new
+
+
+@pytest.mark.clause("RFC 9111 4.3.4")
+async def test_304_with_an_unexpected_validator_renews_nothing() -> None:
+    dated, earlier = {"last-modified": LATER}, {"last-modified": EARLIER}
+    for old, new in (
+        ({"etag": '"open"'}, {"etag": '"clos\u00e9"'}),
+        (dated, earlier),
+        ({"etag": '"open"'} | dated, earlier),
+    ):
+        first = FetchResponse(200, ROBOTS_TXT, {"cache-control": "max-age=3600"} | old, OPEN.encode())
+        renewal = FetchResponse(304, ROBOTS_TXT, new, conditional=True)
+        answers = [first, renewal, FetchResponse(200, ROBOTS_TXT, new, CLOSED.encode())]
+        async with ScriptedGate({SITE: answers}, cache=AT_END) as gate:
+            assert await gate.check(PAGE)
+            gate.clock.advance(HOUR)
+            assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+            assert conditions(gate) == [False, True, False]
+
+
+@pytest.mark.clause("RFC 9110 8.8.3.2")
+async def test_304_about_the_same_file_renews_the_copy_by_one_request() -> None:
+    for old, new in (('"x"', '"x"'), ('"x"', ""), ('"x"', 'W/"x"'), ('W/"x"', '"x"'), ("", "")):
+        async with ScriptedGate({SITE: [kept(CLOSED, old), not_modified(new)]}, cache=AT_END) as gate:
+            for _ in range(4):
+                assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+                gate.clock.advance(HOUR)
+            assert conditions(gate) == [False, True, True, True]
+
+
+async def test_304_to_an_unconditional_request_means_unreachable_whatever_its_validator() -> None:
+    other = not_modified('"closed"')
+    async with ScriptedGate({SITE: [kept(OPEN, '"open"'), other]}, cache=AT_END) as gate:
+        assert await gate.check(PAGE)
+        gate.clock.advance(23 * HOUR)
+        verdict = await gate.check(PAGE)
+        assert verdict.allowed  # for the rest of the day in which a copy serves an unreachable site
+        assert verdict.source is not None
+        assert "304" in verdict.source.fault
+        gate.clock.advance(HOUR)
+        assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
+        assert conditions(gate) == [False, True, False, True, False]
+    for lies in (True, False):
+        second = not_modified('"open"', conditional=lies)
+        async with ScriptedGate({SITE: [kept(OPEN, '"open"'), other, second]}, cache=AT_END) as gate:
+            await gate.check(PAGE)
+            gate.clock.advance(24 * HOUR)
+            assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
+
+
+async def test_304_about_another_file_does_not_renew_a_stored_copy() -> None:
+    store = MemoryStore()
+    async with ScriptedGate({SITE: kept(OPEN, '"open"')}, store=store) as gate:
+        assert await gate.check(PAGE)
+    gate.clock.advance(2 * HOUR)
+    answers = [not_modified('"closed"'), kept(CLOSED, '"closed"')]
+    async with ScriptedGate({SITE: answers}, clock=gate.clock, store=store) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+        assert conditions(gate) == [True, False]
+
+
+async def test_304_about_another_file_causes_an_unconditional_fetch_of_a_site_file() -> None:
+    answers = [kept("a: 1\n", '"old"', DATA_TXT), not_modified('"new"', DATA_TXT), kept("a: 2\n", '"new"', DATA_TXT)]
+    async with ScriptedGate({DATA_TXT: answers}, jumps=True, cache=AT_END) as gate:
+        assert (await gate.datatxt(SITE)).file.body == b"a: 1\n"
+        gate.clock.advance(HOUR)
+        file = (await gate.datatxt(SITE)).file
+        assert (file.outcome, file.body) == (FileOutcome.FOUND, b"a: 2\n")
+        assert conditions(gate, DATA_TXT) == [False, True, False]
+
+
+async def test_site_file_answered_by_304_without_conditions_is_retried() -> None:
+    answers = [kept("a: 1\n", '"old"', DATA_TXT), not_modified('"new"', DATA_TXT)]
+    async with ScriptedGate({DATA_TXT: answers}, jumps=True, cache=AT_END) as gate:
+        await gate.datatxt(SITE)
+        gate.clock.advance(25 * HOUR)
+        assert (await gate.datatxt(SITE)).file.outcome is FileOutcome.RETRY
+        assert conditions(gate, DATA_TXT) == [False, True, False]
