@@ -43,7 +43,7 @@ def _hold(case: Case, token: str) -> None:
             assert match.reason is (Reason.ALLOW_RULE if expected.allowed else Reason.DISALLOW_RULE), target
 
 
-@settings(max_examples=8_000)
+@settings(max_examples=6_000)
 @given(ONE_GROUP)
 def test_most_specific_match_agrees_with_the_literal_reference(case: Case) -> None:
     _hold(case, "ExampleBot")
@@ -56,7 +56,7 @@ def test_groups_agree_with_the_literal_reference(case: Case) -> None:
         _hold(case, token)
 
 
-@settings(max_examples=4_000)
+@settings(max_examples=3_000)
 @given(PERCENT_SIGNS)
 def test_percent_signs_agree_with_the_literal_reference(case: Case) -> None:
     _hold(case, "ExampleBot")
@@ -103,7 +103,7 @@ def test_every_dialect_has_a_reference() -> None:
     assert set(REFERENCES) == set(Dialect)
 
 
-@settings(max_examples=6_000)
+@settings(max_examples=5_000)
 @given(st.sampled_from(OTHERS), ONE_GROUP)
 def test_one_group_of_each_dialect_agrees_with_its_literal_reference(dialect: Dialect, case: Case) -> None:
     _hold_dialect(dialect, case.robots_txt, case.targets, "ExampleBot")
@@ -122,7 +122,7 @@ def test_one_rule_set_of_version_2_agrees_with_the_literal_reference(case: Case)
     _hold_dialect(Dialect.CONNER_2, octets, case.targets, "ExampleBot")
 
 
-@settings(max_examples=4_000)
+@settings(max_examples=3_000)
 @given(st.sampled_from([dialect for dialect in OTHERS if dialect is not Dialect.KOSTER_2019]), DIALECT_GROUPS)
 def test_groups_of_each_dialect_agree_with_its_literal_reference(dialect: Dialect, case: Case) -> None:
     _hold_dialect(dialect, case.robots_txt, case.targets, "FooBot", "BAR-bot", "Other", "FooBot-News", "Fo")

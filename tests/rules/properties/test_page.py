@@ -268,7 +268,7 @@ def least_s(work: Callable[[], object]) -> float:
     return max(first if first > LONG_S else min(first, *measured), 0.01)
 
 
-@pytest.mark.parametrize("name", first_of(2, HOSTILE))
+@pytest.mark.parametrize("name", first_of(1, HOSTILE))
 def test_time_is_at_most_linear_in_the_body(name: str) -> None:
     def read(octets: bytes) -> None:
         PageDirectives.from_response(HTML, octets, "ExampleBot", in_body=True)
@@ -292,12 +292,12 @@ def linked(value: str) -> Iterable[License]:
 
 
 UNITS: Final = [
-    *("a:", "<>;a=b", "<", ",", "<>;", "a=", ";", "x,", "a: b, ", "Sat, ", "unavailable_after:", "max-snippet: ", "a "),
+    *("<>;a=b", "a:", "<", ",", "<>;", "a=", ";", "x,", "a: b, ", "Sat, ", "unavailable_after:", "max-snippet: ", "a "),
     *(": ", "<>", '<>;a="', "<a>;rel=license,", '"\\', "<>;=", "<>; \t", '<>;="\\"'),
 ]
 
 
-@pytest.mark.parametrize("unit", first_of(2, UNITS))
+@pytest.mark.parametrize("unit", first_of(1, UNITS))
 def test_time_is_at_most_linear_in_a_header(unit: str) -> None:
     for parse in (parse_scoped, parse_unscoped, parse_members, linked):
 

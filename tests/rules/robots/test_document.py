@@ -78,10 +78,6 @@ def denied(rules: RuleSet, *targets: str) -> set[str]:
     return {target for target in targets if not rules.allowed(target)}
 
 
-def agents_of(robots: RobotsTxt) -> list[list[str]]:
-    return [list(group.agents) for group in robots.groups]
-
-
 def directives(rules: RuleSet) -> tuple[object, ...]:
     return rules.crawl_delay, rules.request_rates, rules.visit_times, rules.comments
 
@@ -125,12 +121,6 @@ def test_names_are_compared_each_way() -> None:
     assert {pair: (is_part_of(*pair), is_start_of(*pair), shares_a_name(*pair)) for pair in COMPARED} == COMPARED
 
 
-def test_suffix_of_a_user_agent_line_is_ignored() -> None:
-    for value in ("foobot", "FooBot/1.2", "foobot*", "FooBot (beta)", "foobot, barbot", "foobot;x"):
-        robots = read(f"user-agent: {value}", "disallow: /")
-        assert [robots.rules_for(agent).allowed("/a") for agent in ("FooBot", "BarBot")] == [False, True], value
-
-
 def test_user_agent_of_a_browser_names_no_crawler_and_is_refused() -> None:
     agents = [BROWSER_LIKE, " mozilla/5.0", "MOZILLA (x)", "Mozilla FooBot", [BROWSER_LIKE], ["GPTBot", BROWSER_LIKE]]
     for dialect in Dialect:
@@ -153,39 +143,6 @@ def test_crawler_without_a_name_is_everybody_in_every_dialect() -> None:
         robots = RobotsTxt.parse("user-agent: foo\ndisallow: /f\n\nuser-agent: *\ndisallow: /e\n", dialect)
         for agent in ("", "*", "/1.0", " ", "ツ"):
             assert denied(robots.rules_for(agent), "/f", "/e") == {"/e"}, (dialect, agent)
-
-
-def test_star_is_for_everybody() -> None:
-    for value in ("*", "* ", "*\t", "* foo", "*\tfoo", "* # all"):
-        robots = read(f"user-agent: {value}", "disallow: /")
-        assert not robots.rules_for("FooBot").allowed("/a"), value
-        assert agents_of(robots) == [["*"]], value
-
-
-def test_line_without_a_token_names_no_crawler() -> None:
-    for value in ("", "*foo", "**", "/1.0", "(x)", "ツ", "foo\0", "\x01"):
-        robots = read("user-agent: a", "disallow: /a", f"user-agent: {value}", "disallow: /")
-        assert Quirk.NAMES_NOBODY in robots.lines[2].quirks, value
-        assert robots.groups[1].agents == {}, value
-        assert all(robots.rules_for(agent).allowed("/x") for agent in ("a", "foo", "bar", "", "*")), value
-        assert not robots.rules_for("a").allowed("/a"), value
-
-
-def test_nothing_but_a_rule_ends_a_row_of_agents() -> None:
-    for between in (
-        *("", "# a note", "Sitemap: https://h/s.xml", "Crawl-delay: 5", "Host: h", "foo: bar", "no colon at all"),
-        "Request-rate: x",
-    ):
-        robots = read("user-agent: a", between, "user-agent: b", between, "disallow: /")
-        assert agents_of(robots) == [["a", "b"]], between
-        assert [robots.rules_for(agent).allowed("/x") for agent in "ab"] == [False, False], between
-
-
-def test_a_user_agent_line_that_follows_a_rule_starts_a_group() -> None:
-    for rule in ("disallow: /x", "allow: /x", "disallow:", "dissallow: /x", "disallow /x"):
-        robots = read("user-agent: a", rule, "user-agent: b", "disallow: /y")
-        assert agents_of(robots) == [["a"], ["b"]], rule
-        assert robots.rules_for("a").allowed("/y"), rule
 
 
 def test_agent_that_is_repeated_in_a_group_is_listed_once() -> None:
@@ -214,30 +171,6 @@ def test_rules_and_directives_before_any_agent_bind_no_crawler() -> None:
     assert [line.quirks for line in robots.lines] == [(Quirk.BEFORE_ANY_GROUP,)] * len(lines) + [(), ()]
     assert denied(robots.rules_for("x"), "/a", "/b", "/c") == {"/b"}
     assert directives(robots.rules_for("x")) == NO_DIRECTIVES
-
-
-def test_pattern_that_starts_with_neither_slash_nor_star_matches_nothing() -> None:
-    for value in ("foo", "foo/", "http://h/a", "$", "?a", "%2Fa", ".*", "\\a"):
-        for field in ("allow", "disallow"):
-            robots = read("user-agent: *", f"{field}: {value}", "disallow: /z")
-            assert robots.lines[1].quirks == (Quirk.NO_LEADING_SLASH,), value
-            rules = robots.rules_for("x")
-            assert len(rules) == 1, value
-            assert denied(rules, "/foo", "/foo/", "/", "/a", "/?a", "/http://h/a", "/z") == {"/z"}, value
-
-
-def test_empty_allow_is_ignored() -> None:
-    robots = read("user-agent: *", "disallow: /", "allow:")
-    assert robots.lines[2].quirks == (Quirk.EMPTY_ALLOW,)
-    assert not robots.rules_for("x").allowed("/a")
-
-
-def test_rule_with_a_control_character_binds_no_crawler() -> None:
-    robots = read("user-agent: *", "disallow: /a\0b", "allow: /\x1f", "disallow: /c", "disallow: /\x7f")
-    assert [Quirk.CONTROL_CHARACTER in line.quirks for line in robots.lines] == [False, True, True, False, True]
-    rules = robots.rules_for("x")
-    assert len(rules) == 1
-    assert denied(rules, "/a", "/a%00b", "/%1F", "/c", "/%7F") == {"/c"}
 
 
 def test_agent_with_a_control_character_names_no_crawler() -> None:
@@ -308,36 +241,10 @@ def test_comment_ends_at_a_number_sign_like_any_value() -> None:
     assert read("user-agent: *", "comment: write to us: a@b # thanks").rules_for("x").comments == ("write to us: a@b",)
 
 
-def test_every_line_with_content_is_kept() -> None:
-    lines = ("# a note", "foo: bar", "", "user-agent: *", "no colon here", "Disallow[Content-Type]: image/jpeg")
-    robots = read(*lines, "Noindex: /a")
-    assert [(line.number, line.name, line.value) for line in robots.lines] == [
-        (2, "foo", "bar"),
-        (4, "user-agent", "*"),
-        (5, "no colon here", ""),
-        (6, "Disallow[Content-Type]", "image/jpeg"),
-        (7, "Noindex", "/a"),
-    ]
-    assert len(robots.rules_for("x")) == 0
-
-
-def test_fields_that_are_no_longer_read_are_kept_and_change_nothing() -> None:
-    # Yandex no longer reads Host since 2018, Google no longer Noindex since 2019.
-    robots = read("User-agent: *", "Host: example.com", "Noindex: /a", "Host: /a", "Disallow: /b")
-    assert [line.name for line in robots.lines] == ["User-agent", "Host", "Noindex", "Host", "Disallow"]
-    assert denied(robots.rules_for("ExampleBot"), "/a", "/b") == {"/b"}
-
-
 def test_quirks_of_the_file_are_kept() -> None:
     assert RobotsTxt.parse(b"\xef\xbb\xbf<html>").quirks == (Quirk.BYTE_ORDER_MARK, Quirk.LOOKS_LIKE_HTML)
     assert RobotsTxt.parse("user-agent: *\n".encode("utf-16")).quirks == (Quirk.TRANSCODED,)
     assert RobotsTxt.parse(b"user-agent: *\n").quirks == ()
-
-
-def test_web_page_restricts_nothing() -> None:
-    robots = read("<!DOCTYPE html>", "<html><head><title>404</title></head>", "<body>Disallow: /</body>", "</html>")
-    assert robots.groups == []
-    assert robots.rules_for("x").allowed("/a")
 
 
 def test_default_dialect_is_rfc_9309() -> None:

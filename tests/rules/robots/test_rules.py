@@ -171,12 +171,6 @@ def test_length_is_counted_in_octets_of_the_normal_form() -> None:
     assert {row: rules(f"disallow: {row[1]}", f"allow: {row[0]}").allowed(row[2]) for row in LENGTHS} == LENGTHS
 
 
-def test_no_rule_matches_and_all_is_allowed() -> None:
-    ruleset = rules("disallow: /a")
-    for match in (ruleset.match("/b"), rules().match("/"), rules("allow: /a").match("/b")):
-        assert (match.allowed, match.rule, match.reason) == (True, None, Reason.NO_RULE)
-
-
 def test_robots_txt_itself_is_always_allowed_in_every_dialect() -> None:
     lines = [f"disallow: {path}" for path in ("/", "*", "/robots.txt", "/robots.txt$", "/*.txt")]
     for dialect in Dialect:
