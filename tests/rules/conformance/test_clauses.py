@@ -4,7 +4,7 @@ import pytest
 
 from politesse.errors import ConfigurationError
 from politesse.page.preferences import header_usage
-from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt, TimeWindow
+from politesse.robots import Dialect, Quirk, RobotsTxt
 from politesse.usage.model import Preference, Purpose, combine
 from politesse.verdict import Reason
 
@@ -133,57 +133,6 @@ def test_a_redirect_in_html_is_not_followed() -> None:
 
 def read(*lines: str) -> RobotsTxt:
     return RobotsTxt.parse("\n".join(lines), Dialect.CONNER_2)
-
-
-@pytest.mark.clause("Conner 2.0, Request-rate")
-def test_request_rate_is_documents_per_time() -> None:
-    window = TimeWindow(13 * 60, 16 * 60 + 59)
-    rates = {
-        "10/60": RequestRate(10, 60),  # no more than 10 documents per 60 secs
-        "10/10m": RequestRate(10, 600),  # no more than 10 documents per 10 mins
-        "20/1h": RequestRate(20, 3_600),  # no more than 20 documents per hour
-        "1/10m 1300-1659": RequestRate(1, 600, window),
-        "1/10m 1300 1659": RequestRate(1, 600, window),
-    }
-    for version in ("", "Robot-version: 2.0.0"):
-        head = ("User-agent: x", version, "Disallow: /a")
-        found = {value: read(*head, f"Request-rate: {value}").rules_for("x").request_rates for value in rates}
-        assert found == {value: (rate,) for value, rate in rates.items()}
-    lines = ("Request-rate: 10/60", "Request-rate: 10/10m", "Request-rate: 20/1h")
-    several = read("User-agent: x", *lines).rules_for("x").request_rates  # the fewest documents per unit of time bind
-    assert max(rate.interval_s for rate in several) == 3_600 / 20
-
-
-@pytest.mark.clause("Conner 2.0, Request-rate")
-def test_invalid_rate_is_ignored() -> None:
-    for value in ("9/banana", "0/60", "5/0", "-1/5", "", "10/60 2542-3199"):
-        robots = read("User-agent: x", f"Request-rate: {value}", "Disallow: /a")
-        assert robots.lines[1].quirks == (Quirk.INVALID_VALUE,), value
-        assert robots.rules_for("x").request_rates == (), value
-
-
-@pytest.mark.clause("Conner 2.0, Visit-time")
-def test_visit_time_is_from_minute_to_minute() -> None:
-    for value in ("0600-0845", "0600 0845", "0600 - 0845"):
-        (window,) = read("User-agent: x", "Robot-version: 2.0.0", f"Visit-time: {value}").rules_for("x").visit_times
-        inside = [window.contains(hours * 3_600) for hours in (5.99, 6.0, 8.75, 9.0)]
-        assert inside == [False, True, True, False], value
-
-
-@pytest.mark.clause("Conner 2.0, Comment")
-def test_all_comments_of_the_rule_set_are_returned_in_order() -> None:
-    rules = read(
-        *("User-agent: x", "Robot-version: 2.0.0", "Comment: we know you", "Disallow: /a", "Comment: write to us"),
-        *("User-agent: y", "Comment: not you"),
-    ).rules_for("x")
-    assert rules.comments == ("we know you", "write to us")
-
-
-@pytest.mark.clause("Conner 2.0, Visit-time")
-def test_group_for_everybody_does_not_bind_a_named_robot() -> None:
-    robots = read("User-agent: *", "Request-rate: 1/10m", "", "User-agent: mybot", "Disallow: /b")
-    assert robots.rules_for("mybot").request_rates == ()
-    assert robots.rules_for("other").request_rates == (RequestRate(1, 600),)
 
 
 @pytest.mark.clause("Conner 2.0, Robot-version")

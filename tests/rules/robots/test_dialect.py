@@ -8,7 +8,7 @@ from typing import Final
 
 import politesse
 from politesse.origin import Origin
-from politesse.robots import Dialect, Quirk, RobotsTxt
+from politesse.robots import Dialect, Quirk, RequestRate, RobotsTxt
 from politesse.robots.pattern import allowed_directory, is_plain
 
 SOURCES: Final = Path(politesse.__file__).parent
@@ -76,12 +76,26 @@ def test_rules_outside_of_any_record_have_a_quirk() -> None:
 
 
 def test_pacing_fields_and_sitemaps_are_read_in_every_dialect() -> None:
-    body = "Sitemap: https://h/s.xml\nUser-agent: *\nCrawl-delay: 5\nVisit-time: 0600-0845\nDisallow: /a\n"
+    fields = ("Crawl-delay: 5", "Visit-time: 0600-0845", "Request-rate: 10/10m", "Comment: hi", "Request-rate: 0/5")
     for dialect in Dialect:
-        robots = RobotsTxt.parse(body, dialect)
-        rules = robots.rules_for("x")
-        assert (robots.sitemaps, rules.crawl_delay) == (["https://h/s.xml"], 5.0), dialect
-        assert [str(window) for window in rules.visit_times] == ["0600-0845"], dialect
+        for version in ((), ("Robot-version: 2.0.0",)):
+            lines = (
+                "Sitemap: https://h/s.xml",
+                "User-agent: x",
+                *version,
+                *fields,
+                "Disallow: /a",
+                "",
+                "Comment: more",
+            )
+            robots = RobotsTxt.parse("\n".join((*lines, "User-agent: *", "Comment: not you")), dialect)
+            rules = robots.rules_for("x")
+            assert (robots.sitemaps, rules.crawl_delay) == (["https://h/s.xml"], 5.0), dialect
+            assert ([str(window) for window in rules.visit_times], rules.request_rates) == (
+                ["0600-0845"],
+                (RequestRate(10, 600),),
+            ), dialect
+            assert rules.comments == (("hi",) if dialect in BLANKS_END_RECORDS else ("hi", "more")), dialect
 
 
 def test_prefix_of_a_field_has_the_quirk_of_a_misspelling() -> None:

@@ -99,10 +99,12 @@ def test_crawl_delay_is_seconds_with_fractions() -> None:
     assert {value: parse_crawl_delay(value) for value in DELAYS} == DELAYS
 
 
+@pytest.mark.clause("Conner 2.0, Request-rate")
 def test_request_rate_is_documents_per_period_perhaps_within_a_window() -> None:
     assert {value: parse_request_rate(value) for value in RATES} == RATES
 
 
+@pytest.mark.clause("Conner 2.0, Visit-time")
 def test_visit_time_is_a_window_of_minutes() -> None:
     assert {value: parse_visit_time(value) for value in WINDOWS} == WINDOWS
 

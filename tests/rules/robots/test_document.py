@@ -201,6 +201,7 @@ def test_directives_bind_a_crawler_from_the_line_on_that_names_it_in_older_diale
         assert [rate.period_s for rate in robots.rules_for("other").request_rates] == [5, 7, 9], dialect
 
 
+@pytest.mark.clause("Conner 2.0, Visit-time")
 def test_directives_for_everybody_never_bind_a_named_agent() -> None:
     lines = ("crawl-delay: 5", "request-rate: 1/10m", "visit-time: 0600-0845", "comment: hi")
     robots = read("user-agent: *", *lines, "disallow: /a", "", "user-agent: mybot", "disallow: /b")
@@ -216,6 +217,7 @@ def test_the_largest_of_several_delays_counts_and_zero_is_a_delay() -> None:
     assert [robots.rules_for(agent).crawl_delay for agent in "abc"] == [10.0, 0.0, None]
 
 
+@pytest.mark.clause("Conner 2.0, Comment")
 def test_merged_groups_keep_all_directives_in_order() -> None:
     rules = read(
         *("user-agent: a", "comment: one", "request-rate: 10/60", "visit-time: 0100-0200", "disallow: /x"),
