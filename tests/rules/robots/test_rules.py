@@ -183,7 +183,7 @@ def test_robots_txt_itself_is_always_allowed_in_every_dialect() -> None:
 
 def test_only_robots_txt_at_the_root_and_without_a_query_is_exempt() -> None:
     ruleset = rules("disallow: *")
-    others = [rules("disallow: /", dialect=dialect) for dialect in Dialect if dialect is not Dialect.CONNER_2]
+    others = [rules("disallow: /", dialect=dialect) for dialect in Dialect]
     for target in (
         *("/robots.txt.bak", "/x/robots.txt", "//robots.txt", "/robots.txt/", "/robots.txt?x=1", "/Robots.txt"),
         *("/robots%2Etxt/", "/robots.txt%00", "/robots.tx", "/?/robots.txt", "https://h/robots.txt?"),
