@@ -1,14 +1,41 @@
-"""Clauses whose proof is more than the answer of a file about a URL."""
+"""The clauses of the standards: the rows of their tables, and what is more than an answer of a file about a URL.
+
+All rows of a clause are one test, as a test for each would cost more in pytest than in the library.
+"""
 
 import pytest
 
 from politesse.errors import ConfigurationError
 from politesse.page.preferences import header_usage
+from politesse.robotrules import RobotRules, RobotRulesAnswer
 from politesse.robots import Dialect, Quirk, RobotsTxt
 from politesse.usage.model import Preference, Purpose, combine
 from politesse.verdict import Reason
+from tests.rules.conformance.tables import DATA, Access, Entries, clauses, failing
 
+ANSWERED_IN_PERL = "robot-rules-vectors"
+TABLES = sorted(path.stem for path in DATA.glob("*.toml") if path.stem != ANSWERED_IN_PERL)
 LINE = 2083 * 8 - 1  # GoogleOnly_LineTooLong: kMaxLineLen = 2083 * 8; the line with its field name is cut to one less
+
+
+@pytest.mark.parametrize("entries", clauses(*TABLES))
+def test_rows_of_a_clause_hold(entries: Entries) -> None:
+    assert failing(entries) == {}
+
+
+@pytest.mark.parametrize("entries", clauses(ANSWERED_IN_PERL))
+def test_vectors_of_the_tests_of_www_robot_rules_hold(entries: Entries) -> None:
+    """What is true there is not false here: questions about another site, whose answer is -1 in Perl, are UNKNOWN."""
+    assert failing(entries, _holds_in_perl) == {}
+
+
+def _holds_in_perl(row: Access) -> bool:
+    rules = RobotRules(row.agent, perl_exact=True)
+    rules.parse("http://foo/robots.txt", row.robots_txt)
+    answer = rules.allowed(row.url)
+    if row.url.startswith("http://bar/"):
+        return row.allowed and answer is RobotRulesAnswer.UNKNOWN
+    return bool(answer) is row.allowed and answer is not RobotRulesAnswer.UNKNOWN
 
 
 @pytest.mark.clause("RFC 9309 2.2.1")
