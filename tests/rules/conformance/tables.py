@@ -1,4 +1,6 @@
-"""Reads the tables of the standards: TOML files that carry their source, each entry with the clause it comes from.
+"""Reads the tables of the standards, and asks the library what their rows say.
+
+They are TOML files that carry their source, each entry with the clause it comes from.
 
 ``[[example]]``
     a file, and which URLs (or targets) it allows and denies to which agents.
@@ -16,7 +18,7 @@
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -24,10 +26,22 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from politesse.origin import Origin
-from politesse.robots import Dialect
+from politesse.robots import Dialect, RobotsTxt
+from politesse.usage.model import Preference, Purpose
 
 DATA: Final = Path(__file__).with_name("data")
 ANSWERS: Final = {"Yes": True, "No": False}
+
+
+AGENT = "ExampleBot"
+
+# An Allow beside a Disallow that decides if the Allow does not match; dialects that are not here know no such Allow.
+ALLOWING: Final = {
+    Dialect.RFC9309: "User-agent: *\nDisallow: *\nAllow: {}",
+    Dialect.GOOGLE: "User-agent: *\nDisallow: *\nAllow: {}",
+    Dialect.KOSTER_2019: "User-agent: *\nDisallow: *\nAllow: {}",
+    Dialect.KOSTER_1996: "User-agent: *\nAllow: {}\nDisallow: /",
+}
 
 
 @dataclass(frozen=True)
@@ -72,33 +86,35 @@ class Address:
 
 
 Row: TypeAlias = Access | PathMatch | Preferences | Address
+Entries: TypeAlias = dict[str, list[Row]]
 
 
-def entries(*names: str) -> list[Any]:
-    """Return the entries of some tables as parameters of a test: each the list of its rows, marked with its clause.
-
-    A test for each row would cost more in pytest than in the library.
-    """
-    return [param for name in names for param in _entries(name)]
+def clauses(*names: str) -> list[Any]:
+    """Return the clauses of some tables as parameters of a test: the rows of each entry by its title, and the mark."""
+    return [param for name in names for param in _clauses(name)]
 
 
-def _entries(name: str) -> list[Any]:
+def _clauses(name: str) -> list[Any]:
     table = tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
     clause = table.pop("clause")
     assert table.pop("source"), f"{name} has no source"
     dialects = table.pop("dialects", ["rfc9309"])
-    params = []
+    found: dict[str, Entries] = {}
     for kind, listed in table.items():
-        for entry in listed:
-            rows = [
-                row for dialect in _dialects(entry.get("dialects", dialects)) for row in _READERS[kind](entry, dialect)
-            ]
+        for number, entry in enumerate(listed):
             title = next((entry[key] for key in ("behaviour", "path", "url") if key in entry), kind)
+            entry_dialects = _dialects(entry.get("dialects", dialects))
+            rows = [row for dialect in entry_dialects for row in _READERS[kind](entry, dialect)]
             assert rows, f"{title} of {name} has no rows"
-            marks = pytest.mark.clause(entry.get("clause", clause))
-            params.append(pytest.param(rows, id=f"{name}-{title}", marks=marks))
-    assert params, f"{name} has no entries"
-    return params
+            found.setdefault(entry.get("clause", clause), {})[f"{kind} {number}: {title}"] = rows
+    assert found, f"{name} has no entries"
+    return [pytest.param(rows, id=f"{name}-{one}", marks=pytest.mark.clause(one)) for one, rows in found.items()]
+
+
+def failing(entries: Entries, holds: Callable[[Any], bool] | None = None) -> dict[str, list[Row]]:
+    """Return the rows that the library does not hold, by the title of their entry."""
+    answers = {title: [row for row in rows if not (holds or _holds)(row)] for title, rows in entries.items()}
+    return {title: rows for title, rows in answers.items() if rows}
 
 
 def _dialects(names: Sequence[str]) -> list[Dialect]:
@@ -149,3 +165,37 @@ def _know(entry: Mapping[str, Any], required: set[str], optional: set[str]) -> N
 
 
 _READERS: Final = {"example": _example, "matrix": _matrix, "path": _path, "usage": _usage, "address": _address}
+
+
+def _holds(row: Row) -> bool:
+    if isinstance(row, Access):
+        robots = RobotsTxt.parse(row.robots_txt, row.dialect, origin=row.origin)
+        return robots.rules_for(row.agent).allowed(row.url) is row.allowed
+    if isinstance(row, PathMatch):
+        return _path_holds(row)
+    if isinstance(row, Preferences):
+        return _stated(row) == row.stated
+    return Origin.of(row.url).robots_url == row.robots_url
+
+
+def _path_holds(row: PathMatch) -> bool:
+    disallowing = RobotsTxt.parse(f"User-agent: *\nDisallow: {row.path}", row.dialect).rules_for(AGENT)
+    if disallowing.allowed(row.target) is row.matches:
+        return False
+    if row.dialect not in ALLOWING:
+        return True
+    allowing = RobotsTxt.parse(ALLOWING[row.dialect].format(row.path), row.dialect).rules_for(AGENT)
+    return allowing.allowed(row.target) is row.matches
+
+
+def _stated(row: Preferences) -> dict[str, str] | None:
+    rules = RobotsTxt.parse(row.robots_txt, row.dialect).rules_for(row.agent)
+    usage = rules.usage(row.url)
+    assert (usage is not None) is rules.allowed(row.url)
+    if usage is None:
+        return None
+    return {
+        purpose: preference
+        for purpose in Purpose
+        if (preference := usage.preference(purpose)) is not Preference.UNSTATED
+    }

@@ -1,9 +1,9 @@
-"""What a page allows one crawler to do with it."""
+"""What a page allows one crawler to do with it, and the lists of directives that say so."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from email.message import Message
-from typing import Final
+from typing import Final, cast
 
 import httpx
 import pytest
@@ -12,6 +12,7 @@ from scrapy.http import Headers as ScrapyHeaders
 
 from politesse.page import Headers, PageDirectives
 from politesse.page.directives import page_date
+from politesse.page.statements import Directive, DirectiveStatement, parse_members, parse_scoped, parse_unscoped
 
 NOW = 1_800_000_000.0  # 2027
 JUNE_2010 = 1_277_478_000.0  # 25 Jun 2010 15:00:00 GMT
@@ -47,36 +48,32 @@ def test_page_without_a_word_allows_everything() -> None:
     assert not page.truncated
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("NOINDEX", (False, True, True)),
-        ("NOFOLLOW", (True, False, True)),
-        ("NOARCHIVE", (True, True, False)),
-        ("INDEX, FOLLOW", (True, True, True)),
-        ("ALL", (True, True, True)),
-        ("NONE", (False, False, True)),
-        ("none", (False, False, True)),
-        ("noindex,nofollow", (False, False, True)),
-        ("INDEX,NOINDEX,NOFOLLOW,FOLLOW,FOLLOW", (False, False, True)),
-        ("all, none", (False, False, True)),
-        ("noindex, index", (False, True, True)),
-        ("nocache", (True, True, False)),
-        ("", (True, True, True)),
-        ("do as you like", (True, True, True)),
-    ],
-)
-def test_the_more_restrictive_directive_holds(content: str, expected: tuple[bool, bool, bool]) -> None:
-    assert answers(of_meta(content)) == expected
-    assert answers(of_header(content)) == expected
+def test_the_more_restrictive_directive_holds() -> None:
+    expected = {
+        "NOINDEX": (False, True, True),
+        "NOFOLLOW": (True, False, True),
+        "NOARCHIVE": (True, True, False),
+        "INDEX, FOLLOW": (True, True, True),
+        "ALL": (True, True, True),
+        "NONE": (False, False, True),
+        "none": (False, False, True),
+        "noindex,nofollow": (False, False, True),
+        "INDEX,NOINDEX,NOFOLLOW,FOLLOW,FOLLOW": (False, False, True),
+        "all, none": (False, False, True),
+        "noindex, index": (False, True, True),
+        "nocache": (True, True, False),
+        "": (True, True, True),
+        "do as you like": (True, True, True),
+    }
+    assert {content: answers(of_meta(content)) for content in expected} == expected
+    assert {content: answers(of_header(content)) for content in expected} == expected
 
 
 def test_several_metas_and_headers_combine() -> None:
     assert answers(of_meta("noindex", "nofollow")) == (False, False, True)
     assert answers(of_header("noindex", "nofollow")) == (False, False, True)
-    both = PageDirectives.from_response(
-        HTML | {"X-Robots-Tag": "noarchive"}, b"<head><meta name=robots content=noindex></head>"
-    )
+    body = b"<head><meta name=robots content=noindex></head>"
+    both = PageDirectives.from_response(HTML | {"X-Robots-Tag": "noarchive"}, body)
     assert answers(both) == (False, True, False)
 
 
@@ -157,12 +154,12 @@ LIMITS: Final[dict[str, dict[str, int | str | None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LIMITS)
-def test_the_least_limit_counts(name: str) -> None:
-    for content, limit in LIMITS[name].items():
-        page = of_meta(content)
-        assert getattr(page, name) == limit, content
-        assert bool(page.may_snippet) is (name != "max_snippet" or limit != 0), content
+def test_the_least_limit_counts() -> None:
+    for name, limits in LIMITS.items():
+        pages = {content: of_meta(content) for content in limits}
+        assert {content: getattr(page, name) for content, page in pages.items()} == limits
+        for content, page in pages.items():
+            assert bool(page.may_snippet) is (name != "max_snippet" or limits[content] != 0), content
 
 
 def test_page_is_indexed_until_its_date() -> None:
@@ -176,34 +173,28 @@ def test_page_is_indexed_until_its_date() -> None:
 
 
 def test_the_earliest_date_counts() -> None:
-    assert of_meta("unavailable_after: 2030-01-01", "unavailable_after: 2020-09-21").unavailable_after == page_date(
-        "2020-09-21"
-    )
+    page = of_meta("unavailable_after: 2030-01-01", "unavailable_after: 2020-09-21")
+    assert page.unavailable_after == page_date("2020-09-21")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_all_forms_of_a_date_are_the_same_moment() -> None:
+    for text in (
         *("25 Jun 2010 15:00:00 GMT", "Sat, 25 Jun 2010 15:00:00 GMT", "Sat, 25 Jun 2010 08:00:00 PDT"),
         *("Saturday, 25-Jun-10 15:00:00 GMT", "2010-06-25T15:00:00Z", "2010-06-25T15:00:00"),
         *("2010-06-25 17:00+02:00", "20100625T150000Z"),
-    ],
-)
-def test_all_forms_of_a_date_are_the_same_moment(text: str) -> None:
-    assert page_date(text) == JUNE_2010
-    assert of_header(f"unavailable_after: {text}, nofollow").unavailable_after == JUNE_2010
-    assert not of_header(f"unavailable_after: {text}, nofollow").may_follow
+    ):
+        page = of_header(f"unavailable_after: {text}, nofollow")
+        assert page_date(text) == page.unavailable_after == JUNE_2010, text
+        assert not page.may_follow, text
+    for text in ("2010-06-25", "25 Jun 2010", "Fri, 25 Jun 2010", "June 25, 2010", "25 June, 2010"):
+        page = of_header(f"unavailable_after: {text}, nofollow")
+        assert page.unavailable_after == JUNE_2010 - 15 * 3600, text  # the start of its day
 
 
-@pytest.mark.parametrize("text", ["2010-06-25", "25 Jun 2010", "Fri, 25 Jun 2010", "June 25, 2010", "25 June, 2010"])
-def test_date_without_a_time_is_the_start_of_its_day(text: str) -> None:
-    assert of_header(f"unavailable_after: {text}, nofollow").unavailable_after == JUNE_2010 - 15 * 3600
-
-
-@pytest.mark.parametrize("text", ["", "soon", "2010-13-45", "31 Foo 2010 00:00:00 GMT", "9" * 100, "\0", "é"])
-def test_invalid_date_is_ignored(text: str) -> None:
-    assert page_date(text) is None
-    assert of_header(f"unavailable_after: {text}").may_index(NOW)
+def test_invalid_date_is_ignored() -> None:
+    for text in ("", "soon", "2010-13-45", "31 Foo 2010 00:00:00 GMT", "9" * 100, "\0", "é"):
+        assert page_date(text) is None, text
+        assert of_header(f"unavailable_after: {text}").may_index(NOW), text
 
 
 def test_images_and_translation_have_their_own_answers() -> None:
@@ -214,9 +205,8 @@ def test_images_and_translation_have_their_own_answers() -> None:
 
 
 def test_unknown_directives_are_kept() -> None:
-    page = of_page(
-        '<meta name="robots" content="noai, noimageai"><meta name=examplebot content="new:thing">', "ExampleBot"
-    )
+    head = '<meta name="robots" content="noai, noimageai"><meta name=examplebot content="new:thing">'
+    page = of_page(head, "ExampleBot")
     assert [statement.name for statement in page.statements][:2] == ["noai", "noimageai"]
     assert page.named("noai")[0].text == "noai, noimageai"
     assert answers(page) == (True, True, True)
@@ -250,13 +240,10 @@ def test_other_metas_are_read() -> None:
     assert page.revisit_after_days == 10
 
 
-@pytest.mark.parametrize(
-    ("content", "days"),
-    [("10 days", 10), ("1 day", 1), ("7", 7), ("0", 0), ("soon", None), ("9" * 9, None), ("", None)],
-)
-def test_revisit_after_is_a_number_of_days(content: str, days: int | None) -> None:
-    page = of_page(f'<meta name="Revisit-After" content="{content}">')
-    assert page.revisit_after_days == days
+def test_revisit_after_is_a_number_of_days() -> None:
+    days = {"10 days": 10, "1 day": 1, "7": 7, "0": 0, "soon": None, "9" * 9: None, "": None}
+    pages = {content: of_page(f'<meta name="Revisit-After" content="{content}">') for content in days}
+    assert {content: page.revisit_after_days for content, page in pages.items()} == days
 
 
 def several_headers() -> list[object]:
@@ -281,17 +268,16 @@ def several_headers() -> list[object]:
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["robots;otherbot", "\u201crobots\u201d", "'robots'", "robots\u200b", "otherbot, robots"]
-)
-def test_name_of_a_meta_is_read_as_generously_as_its_content(name: str) -> None:
-    assert not of_page(f'<meta name="{name}" content="\u201cnoindex\u201d">').may_index(NOW)
+def test_name_of_a_meta_is_read_as_generously_as_its_content() -> None:
+    for name in ("robots;otherbot", "\u201crobots\u201d", "'robots'", "robots\u200b", "otherbot, robots"):
+        assert not of_page(f'<meta name="{name}" content="\u201cnoindex\u201d">').may_index(NOW), name
 
 
-@pytest.mark.parametrize("headers", several_headers(), ids=lambda headers: type(headers).__name__)
-def test_headers_are_taken_as_clients_have_them(headers: Headers) -> None:
-    page = PageDirectives.from_response(headers, b"<meta name=robots content=noarchive>", "ExampleBot")
-    assert answers(page) == (True, False, False)
+def test_headers_are_taken_as_clients_have_them() -> None:
+    for headers in several_headers():
+        body = b"<meta name=robots content=noarchive>"
+        page = PageDirectives.from_response(cast("Headers", headers), body, "ExampleBot")
+        assert answers(page) == (True, False, False), type(headers)
 
 
 def test_header_beyond_the_limit_is_read_up_to_it() -> None:
@@ -308,12 +294,12 @@ def test_eight_kibibytes_of_a_header_are_read() -> None:
         assert not page.truncated
 
 
-@pytest.mark.parametrize("separator", [",", ";", " ", ", "])
-def test_long_list_is_read_up_to_the_limit_with_any_separator(separator: str) -> None:
-    text = "noindex" + separator * 70_000 + "nofollow"
-    for page in (of_header(text), of_meta(text)):
-        assert answers(page) == (False, True, True)
-        assert page.truncated
+def test_long_list_is_read_up_to_the_limit_with_any_separator() -> None:
+    for separator in (",", ";", " ", ", "):
+        text = "noindex" + separator * 70_000 + "nofollow"
+        for page in (of_header(text), of_meta(text)):
+            assert answers(page) == (False, True, True), separator
+            assert page.truncated, separator
 
 
 def test_several_metas_beyond_the_limit_together_are_read_up_to_it() -> None:
@@ -334,11 +320,8 @@ def test_word_that_the_limit_cuts_is_not_read() -> None:
 
 
 def test_page_that_is_cut_in_its_head_is_truncated_and_keeps_its_directives() -> None:
-    body = (
-        b"<head><meta name=robots content=noindex><!--"
-        + b"x" * 2_000
-        + b"--><meta name=robots content=nofollow></head>"
-    )
+    meta = b"<meta name=robots content="
+    body = b"<head>" + meta + b"noindex><!--" + b"x" * 2_000 + b"-->" + meta + b"nofollow></head>"
     page = PageDirectives.from_response(HTML, body, max_bytes=1_000)
     assert answers(page) == (False, True, True)
     assert page.truncated
@@ -350,11 +333,11 @@ def test_page_that_is_cut_in_its_body_is_truncated_only_with_in_body() -> None:
     assert PageDirectives.from_response(HTML, body, max_bytes=1_000, in_body=True).truncated
 
 
-@pytest.mark.parametrize("content_type", ["application/pdf", "text/plain", "image/png", "application/rss+xml"])
-def test_other_media_types_speak_by_headers_only(content_type: str) -> None:
-    headers = {"Content-Type": content_type, "X-Robots-Tag": "noarchive"}
-    page = PageDirectives.from_response(headers, b"<meta name=robots content=noindex>")
-    assert answers(page) == (True, True, False)
+def test_other_media_types_speak_by_headers_only() -> None:
+    for content_type in ("application/pdf", "text/plain", "image/png", "application/rss+xml"):
+        headers = {"Content-Type": content_type, "X-Robots-Tag": "noarchive"}
+        page = PageDirectives.from_response(headers, b"<meta name=robots content=noindex>")
+        assert answers(page) == (True, True, False), content_type
 
 
 def test_headers_are_read_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,3 +346,119 @@ def test_headers_are_read_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     assert not PageDirectives.from_response(headers, None).may_index(NOW)
     with pytest.raises(ImportError, match=r"pip install '\.\[html\]'"):
         PageDirectives.from_response(headers, b"<meta name=robots content=none>")
+
+
+def said(directives: Iterable[Directive]) -> str:
+    """Write directives as ``scope: name=value | name``."""
+    words = ((f"{one.scope}: " * bool(one.scope), one.name, f"={one.value}" * bool(one.value)) for one in directives)
+    return " | ".join(map("".join, words))
+
+
+SATURDAY: Final = "Sat, 25 Jun 2010 15:00:00 GMT"
+RFC_850: Final = "Saturday, 25-Jun-10 15:00:00 GMT"
+LINES: Final = {
+    "noindex": "noindex",
+    "NoIndex, NOFOLLOW": "noindex | nofollow",
+    "googlebot: nofollow": "googlebot: nofollow",
+    "noindex/nofollow": "noindex | nofollow",
+    "noindex|nofollow+noarchive": "noindex | nofollow | noarchive",
+    "noindex\uff0cnofollow": "noindex | nofollow",
+    "\u201cnoindex, nofollow\u201d": "noindex | nofollow",
+    "[noindex, nofollow.]": "noindex | nofollow",
+    "otherbot: noindex/": "otherbot: noindex",
+    "some/thing": "some/thing",
+    "googlebot: nofollow, otherbot: noindex, nofollow": "googlebot: nofollow | otherbot: noindex | otherbot: nofollow",
+    "noindex, otherbot: nofollow": "noindex | otherbot: nofollow",
+    "OtherBot/2.1: noindex": "otherbot: noindex",
+    "otherbot:noindex,*:nofollow": "otherbot: noindex | nofollow",
+    "robots: noindex": "noindex",
+    "otherbot: noai": "otherbot: noai",
+    # These four are directives, never the names of crawlers.
+    "unavailable_after: 25 Jun 2010 15:00:00 PST, noindex": "unavailable_after=25 Jun 2010 15:00:00 PST | noindex",
+    "max-snippet: 50, noindex": "max-snippet=50 | noindex",
+    "max-image-preview: large, noindex": "max-image-preview=large | noindex",
+    "max-video-preview:-1, noindex": "max-video-preview=-1 | noindex",
+    "otherbot: max-snippet:5, noindex": "otherbot: max-snippet=5 | otherbot: noindex",
+    # The comma in a date does not split the list.
+    f"unavailable_after: {SATURDAY}, nofollow": f"unavailable_after={SATURDAY} | nofollow",
+    f"a: unavailable_after: {RFC_850}, nofollow": f"a: unavailable_after={RFC_850} | a: nofollow",
+    "unavailable_after: June 25, 2010, nofollow": "unavailable_after=June 25, 2010 | nofollow",
+    "unavailable_after: Friday, Jun. 25, 2010 15:00 noindex": "unavailable_after=Friday, Jun. 25, 2010 15:00 | noindex",
+    "unavailable_after: 25 June, 2010; noindex": "unavailable_after=25 June, 2010 | noindex",
+    "unavailable_after: June 25, noindex": "unavailable_after=June 25 | noindex",
+    "unavailable_after: 25 Jun 2010, 7": "unavailable_after=25 Jun 2010 | 7",
+    # Several crawlers share a scope.
+    "examplebot, googlebot: noindex": "examplebot: noindex | googlebot: noindex",
+    "a/1.0, b; c: max-snippet:5, d: nofollow": "a: max-snippet=5 | b: max-snippet=5 | c: max-snippet=5 | d: nofollow",
+    "a: noindex, b, c: nofollow": "a: noindex | b: nofollow | c: nofollow",
+    "a, *: noindex": "noindex",
+    "a: noindex, somethingnew, other": "a: noindex | a: somethingnew | a: other",
+    "somethingnew, noindex, a: nofollow": "somethingnew | noindex | a: nofollow",
+    "unavailable_after: 2020-09-21T15:00:00Z": "unavailable_after=2020-09-21T15:00:00Z",
+    "unavailable_after: Sat, noindex": "unavailable_after=Sat | noindex",
+    "unavailable_after: Sat": "unavailable_after=Sat",
+    "noai, noimageai": "noai | noimageai",
+    "somethingnew": "somethingnew",
+    "": "",
+    " ,, ;": "",
+}
+
+
+def test_line_is_read_with_its_scopes() -> None:
+    assert {line: said(parse_scoped(line)) for line in LINES} == LINES
+
+
+ODD: Final = [
+    *("noindex; nofollow", "noindex nofollow", "noindex,\xa0nofollow", '"noindex, nofollow"'),
+    *("'noindex','nofollow'", "no-index, no_follow", "noindex: nofollow", "max-snippet: 5 noindex nofollow"),
+    *("max_snippet=5, noindex, nofollow", "unavailable_after: 2020-09-21 noindex, nofollow"),
+    *("unavailable_after: Sat, 25 Jun 2010 15:00:00 GMT noindex, nofollow", "noindex, \0\x80garbage, nofollow"),
+    "nofollow max-snippet:5, noindex",
+]
+NO_SCOPES: Final = [
+    *("goo gle bot: noindex", ": noindex", "<bot>: noindex", "b\xf6t: noindex"),
+    *("https://example.com/bot: noindex", "a, b c: noindex", "one: two: noindex"),
+    *("otherbot: nofollow, b c: noindex", "max-whatever: 5, noindex", "max-whatever: yes, noindex"),
+    *("whatever: 5, noindex", "whatever: -1, noindex", "expires: Sat, 25 Jun 2010 15:00:00 GMT, noindex"),
+    "otherbot: nofollow, 15:00:00: noindex",
+]
+
+
+def test_odd_spellings_still_restrict_everybody() -> None:
+    both = {Directive("noindex"), Directive("nofollow")}
+    assert [line for line in ODD if not both <= set(parse_scoped(line))] == []
+
+
+def test_invalid_crawler_name_is_no_scope() -> None:
+    assert [line for line in NO_SCOPES if Directive("noindex") not in set(parse_scoped(line))] == []
+
+
+def test_directives_of_more_crawlers_than_are_kept_address_all() -> None:
+    assert said(parse_scoped(", ".join(f"bot{number}" for number in range(21)) + ": noindex")) == "noindex"
+
+
+def test_meta_has_no_scopes() -> None:
+    assert Directive("noindex") in set(parse_unscoped("otherbot: noindex"))
+
+
+@pytest.mark.clause("draft-illyes-repext-00 2.1.1")
+def test_members_are_read_by_their_names() -> None:
+    members = {
+        "*=noindex, nosnippet; ExampleBot=;": "noindex | nosnippet",
+        "ExampleBot=noindex, nofollow; *=nosnippet": "examplebot: noindex | examplebot: nofollow | nosnippet",
+        "noindex, nofollow": "noindex | nofollow",
+        "=noindex": "noindex",
+        "a b=noindex": "a | b | noindex",
+        "noindex=1": "noindex | 1",
+        "ExampleBot=max-snippet:5": "examplebot: max-snippet=5",
+        f"A=unavailable_after: {SATURDAY}, noindex": f"a: unavailable_after={SATURDAY} | a: noindex",
+        "max-snippet=5; noindex": "max-snippet=5 | noindex",
+        "": "",
+    }
+    assert {line: said(parse_members(line)) for line in members} == members
+
+
+def test_statement_shows_its_place() -> None:
+    statement = DirectiveStatement(Directive("noindex"), "X-Robots-Tag", 2, "noindex\x1b[31m" + "x" * 500)
+    assert str(statement).startswith("X-Robots-Tag 2: noindex\\x1b[31mxxx")
+    assert len(str(statement)) < 300

@@ -1,9 +1,24 @@
 """Which links may be followed."""
 
-import pytest
+import asyncio
+import gzip
+import tracemalloc
+from collections import Counter
+from xml.sax.saxutils import escape
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from yarl import URL
+
+from politesse import Gatekeeper
 from politesse.errors import InvalidURL
 from politesse.page import followable_links
+from politesse.queue import CrawlReport, PoliteQueue
+from politesse.queue._web import SeenUrls, normal_form, resolved_link, resolved_location
+from politesse.testing import ManualClock, ScriptedFetcher
+from tests.core.queue.crawl import UA, A
+from tests.core.queue.simulated import Pages, Reply, SimulatedWeb
 
 BASE = "https://example.com/a/b?c"
 
@@ -13,52 +28,45 @@ def links(*tags: str, head: str = "", **options: object) -> list[str]:
     return followable_links(body, BASE, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("href", "expected"),
-    [
-        ("x", "https://example.com/a/x"),
-        ("/x?y=1&amp;z", "https://example.com/x?y=1&z"),
-        ("../../x", "https://example.com/x"),
-        ("?q", "https://example.com/a/b?q"),
-        ("#top", BASE),
-        ("", BASE),
-        ("//other.example/x", "https://other.example/x"),
-        ("HTTP://Other.EXAMPLE:80/x#f", "http://other.example/x"),
-        ("http://user:secret@other.example", "http://other.example/"),
-        (" \n/x\t ", "https://example.com/x"),
-        ("/x\ny", "https://example.com/xy"),
-        ("/a b|c", "https://example.com/a%20b%7Cc"),
-        ("/é", "https://example.com/%C3%A9"),
-        ("/%C3%A9", "https://example.com/%C3%A9"),
-        ("https://é.example/", "https://xn--9ca.example/"),
-    ],
-)
-def test_address_is_made_absolute(href: str, expected: str) -> None:
-    assert links(f'<a href="{href}">x</a>') == [expected]
+def test_address_is_made_absolute() -> None:
+    addresses = {
+        "x": "https://example.com/a/x",
+        "/x?y=1&amp;z": "https://example.com/x?y=1&z",
+        "../../x": "https://example.com/x",
+        "?q": "https://example.com/a/b?q",
+        "#top": BASE,
+        "": BASE,
+        "//other.example/x": "https://other.example/x",
+        "HTTP://Other.EXAMPLE:80/x#f": "http://other.example/x",
+        "http://user:secret@other.example": "http://other.example/",
+        " \n/x\t ": "https://example.com/x",
+        "/x\ny": "https://example.com/xy",
+        "/a b|c": "https://example.com/a%20b%7Cc",
+        "/é": "https://example.com/%C3%A9",
+        "/%C3%A9": "https://example.com/%C3%A9",
+        "https://é.example/": "https://xn--9ca.example/",
+    }
+    found = {href: links(f'<a href="{href}">x</a>') for href in addresses}
+    assert found == {href: [url] for href, url in addresses.items()}
 
 
-@pytest.mark.parametrize(
-    "href",
-    [
+def test_hostile_address_is_left_out() -> None:
+    hostile = [
         *("mailto:a@example.com", "javascript:void(0)", "data:text/html,x", "ftp://example.com/", "tel:1", "http://"),
         *("http://[", "http://[::1", "//[", "http://exa mple/", "http://example.com:port/"),
         *("http://example.com:99999/", "http://a\\b/", "http://\0/", "http://" + "a" * 300, "http://1.2.3/"),
         *("/" + "x" * 9_000, "/" + "é" * 3_000, "http://&#xD800;/", "http://\u2100/"),
-    ],
-)
-def test_hostile_address_is_left_out(href: str) -> None:
-    assert links(f'<a href="{href}">x</a><a href=/ok>') == ["https://example.com/ok"]
+    ]
+    found = {href: links(f'<a href="{href}">x</a><a href=/ok>') for href in hostile}
+    assert found == {href: ["https://example.com/ok"] for href in hostile}
 
 
-@pytest.mark.parametrize(
-    "rel",
-    [
+def test_link_that_must_not_be_followed_is_omitted() -> None:
+    for rel in (
         *("nofollow", "NoFollow", "ugc", "sponsored", "external ugc", "noopener,nofollow", "nofollow;noopener"),
         *("nofollow|x", "\u201cnofollow\u201d", "x,nofollow", "NOFOLLOW\u00a0ugc"),
-    ],
-)
-def test_link_that_must_not_be_followed_is_omitted(rel: str) -> None:
-    assert links(f'<a href=/x rel="{rel}">', "<a href=/y rel=noopener>") == ["https://example.com/y"]
+    ):
+        assert links(f'<a href=/x rel="{rel}">', "<a href=/y rel=noopener>") == ["https://example.com/y"], rel
 
 
 def test_links_keep_their_order_and_come_once() -> None:
@@ -70,27 +78,25 @@ def test_link_with_and_without_nofollow_is_followed() -> None:
     assert links("<a href=/x rel=nofollow>", "<a href=/x>") == ["https://example.com/x"]
 
 
-@pytest.mark.parametrize(
-    ("base", "expected"),
-    [
-        ("/d/", "https://example.com/d/x"),
-        ("https://other.example/d/e", "https://other.example/d/x"),
-        ("  /d/\n", "https://example.com/d/x"),
-        ("javascript:x", "https://example.com/a/x"),
-        ("data:x", "https://example.com/a/x"),
-        ("http://[", "https://example.com/a/x"),
-        ("", "https://example.com/a/x"),
-    ],
-)
 @pytest.mark.clause("WHATWG HTML 4.2.3")
-def test_first_base_goes_before_the_url_of_the_page(base: str, expected: str) -> None:
-    head = f'<base target=_top><base href="{base}"><base href="/no/">'
-    assert links("<a href=x>", head=head) == [expected]
+def test_first_base_goes_before_the_url_of_the_page() -> None:
+    bases = {
+        "/d/": "https://example.com/d/x",
+        "https://other.example/d/e": "https://other.example/d/x",
+        "  /d/\n": "https://example.com/d/x",
+        "javascript:x": "https://example.com/a/x",
+        "data:x": "https://example.com/a/x",
+        "http://[": "https://example.com/a/x",
+        "": "https://example.com/a/x",
+    }
+    head = '<base target=_top><base href="{}"><base href="/no/">'
+    found = {base: links("<a href=x>", head=head.format(base)) for base in bases}
+    assert found == {base: [url] for base, url in bases.items()}
 
 
-@pytest.mark.parametrize("base", ["ftp://example.com/", "mailto:x", "/" + "x" * 9_000])
-def test_only_absolute_links_survive_a_base_that_is_no_http_url(base: str) -> None:
-    assert links("<a href=x>", "<a href=http://h/y>", head=f'<base href="{base}">') == ["http://h/y"]
+def test_only_absolute_links_survive_a_base_that_is_no_http_url() -> None:
+    for base in ("ftp://example.com/", "mailto:x", "/" + "x" * 9_000):
+        assert links("<a href=x>", "<a href=http://h/y>", head=f'<base href="{base}">') == ["http://h/y"], base
 
 
 def test_nofollow_of_the_page_gives_no_links() -> None:
@@ -136,16 +142,7 @@ def test_url_of_the_page_must_be_one() -> None:
         followable_links(b"<a href=x>", "/relative")
 
 
-@pytest.mark.parametrize(
-    ("base", "tag"),
-    [
-        (f"https://example.com/{'a/' * 4_000}", "<a href={}>"),
-        (f"https://example.com/{'a/' * 10_000}", "<a href=../{}>"),
-        ("https://example.com/", f"<a href=//{'é' * 50}{{}}.example>"),
-    ],
-    ids=["long base", "longer base that makes no URL", "foreign letters"],
-)
-def test_addresses_are_joined_up_to_a_bound(base: str, tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_are_joined_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     joined: list[str] = []
 
     def urljoin(base: str, href: str) -> str:
@@ -153,12 +150,131 @@ def test_addresses_are_joined_up_to_a_bound(base: str, tag: str, monkeypatch: py
         return href
 
     monkeypatch.setattr("politesse.page.links.urljoin", urljoin)
-    body = "".join(tag.format(number) for number in range(9_000)).encode()
-    followable_links(body, base, headers={"Content-Type": "text/html"}, max_bytes=2_000_000)
-    assert 100 < len(joined) < 3_000
+    for base, tag in (
+        (f"https://example.com/{'a/' * 4_000}", "<a href={}>"),
+        (f"https://example.com/{'a/' * 10_000}", "<a href=../{}>"),  # it makes no URL
+        ("https://example.com/", f"<a href=//{'é' * 50}{{}}.example>"),
+    ):
+        joined.clear()
+        body = "".join(tag.format(number) for number in range(4_000)).encode()
+        followable_links(body, base, headers={"Content-Type": "text/html"}, max_bytes=2_000_000)
+        assert 100 < len(joined) < 3_000, base[:30]
 
 
 def test_ten_thousand_links_of_an_ordinary_page_are_found() -> None:
     body = "".join(f"<a href=/some/ordinary/path/to/page-{number}.html>" for number in range(11_000)).encode()
     found = followable_links(body, BASE, headers={"Content-Type": "text/html"}, max_bytes=len(body))
     assert len(found) == 10_000
+
+
+# When two URLs count as one, what a link of PAGE refers to, and the default of `seen`.
+PAGE = "https://a.example/dir/page?q=1"
+
+
+def test_two_urls_of_one_normal_form_count_as_one() -> None:
+    forms = {
+        "HTTP://A.EXAMPLE/Path": "http://a.example/Path",  # RFC 3986 6.2.2.1
+        "https://a.example/%7euser%2dx": "https://a.example/~user-x",  # 6.2.2.2
+        "https://a.example/a%2fb": "https://a.example/a%2Fb",  # 6.2.2.1
+        "https://a.example/a/./b/../c": "https://a.example/a/c",  # 6.2.2.3
+        "https://a.example:443/": "https://a.example/",  # 6.2.3
+        "http://a.example:80": "http://a.example/",
+        "http://a.example:8080": "http://a.example:8080/",
+        "https://a.example": "https://a.example/",
+        "https://a.example?q=/": "https://a.example/?q=/",
+        "https://a.example/?": "https://a.example/",
+        "https://a.example/a#part": "https://a.example/a",
+        "https://a.example/a?b=2&a=1&b=1": "https://a.example/a?b=2&a=1&b=1",
+        "https://a.example/a/": "https://a.example/a/",
+        "https://a.example//a": "https://a.example//a",
+        "https://münchen.example/é": "https://xn--mnchen-3ya.example/%C3%A9",
+        "https://user@a.example/": "https://user@a.example/",
+        "http://[::1]:80/": "http://[::1]/",
+    }
+    assert {url: normal_form(url) for url in forms} == forms
+    assert [form for form in forms.values() if normal_form(form) != form] == []
+
+
+def test_link_refers_to_a_url_that_is_requested_or_to_none() -> None:
+    resolved = {
+        "other": "https://a.example/dir/other",
+        "../up": "https://a.example/up",
+        "/abs?x#part": "https://a.example/abs?x",
+        "?q=2": "https://a.example/dir/page?q=2",
+        "#part": PAGE,
+        "": PAGE,
+        " \n/blank\t": "https://a.example/blank",
+        "//b.example/x": "https://b.example/x",
+        "http://B.example:80/%7Eu?%26": "http://b.example/%7Eu?%26",  # requested as written, but for the origin
+        "/a b/é": "https://a.example/a%20b/%C3%A9",
+        **dict.fromkeys(["mailto:x", "data:,x", "http:", "http:a", "http://[", "/\udcff"]),
+    }
+    assert {link: resolved_link(PAGE, link) for link in resolved} == resolved
+
+
+def test_octets_of_a_location_are_escaped() -> None:
+    assert resolved_location(PAGE, "/caf\udce9") == "https://a.example/caf%E9"
+    assert resolved_location(PAGE, "") is None
+
+
+def test_seen_urls_hold_each_url_once_in_some_120_octets() -> None:
+    tracemalloc.start()
+    seen = SeenUrls()
+    for place in range(10_000):
+        seen.add(f"https://www.site-{place % 997}.example/some/long/path/of/an/article-{place}.html?page={place}")
+    octets = tracemalloc.get_traced_memory()[0] / 10_000
+    tracemalloc.stop()
+    assert len(seen) == 10_000
+    assert octets < 120
+    assert "https://www.site-5.example/some/long/path/of/an/article-5.html?page=5" in seen
+    assert "https://www.site-5.example/" not in seen
+    assert 5 not in seen
+
+
+# Sitemaps, whatever the form and the chunks of their files.
+FORMS = {
+    "text": ("", "{}\n", ""),
+    "urlset": ("<urlset>", "<url><lastmod>2026-11-02</lastmod><loc>\n{} </loc></url>\n", "</urlset>"),
+    "prefixed": ("<?xml version='1.0'?><s:urlset>", "<s:url><s:loc>{}</s:loc><i:loc>x</i:loc></s:url>", "</s:urlset>"),
+    "CDATA": ("<urlset>", "<url><loc><![CDATA[{}]]></loc></url>", "</urlset>"),
+    "Atom": ("<feed>", '<entry><link href="{}"/></entry>', "</feed>"),
+    "RSS": ("\n<rss><channel>", "<item><link>{}</link></item>", "</channel></rss>"),
+}
+PATHS = st.text(st.sampled_from("ab/?&=.-~é"), max_size=12)
+
+
+async def crawl(files: list[Reply]) -> tuple[list[str], CrawlReport]:
+    """Crawl from an index of the files; return the URLs of the pages."""
+    names = [f"{A}/{number}.xml" for number in range(len(files))]
+    listed = "".join(f"<sitemap><loc>{name}</loc></sitemap>" for name in names)
+    index = Reply(body=f"<sitemapindex>{listed}</sitemapindex>".encode(), chunk_octets=files[0].chunk_octets)
+    pages = Pages()
+    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=ManualClock(autojump=True)) as gate:
+        queue: PoliteQueue[object] = PoliteQueue(gate)
+        await queue.put_sitemaps(A)
+        web = SimulatedWeb({f"{A}/sitemap.xml": index, **dict(zip(names, files, strict=True))})
+        report = await queue.crawl(web, pages)
+    return pages.urls, report
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(FORMS)), st.lists(PATHS, min_size=1, max_size=8), st.booleans()),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from([1, 2, 3, 17, 64, 10_000]),
+)
+def test_each_url_is_crawled_once(maps: list[tuple[str, list[str], bool]], chunk_octets: int) -> None:
+    files, wanted = [], []
+    for form, paths, is_packed in maps:
+        begin, entry, end = FORMS[form]
+        urls = [f"{A}/page/{path}" for path in paths]
+        written = [url if form in {"text", "CDATA"} else escape(url) for url in urls]
+        body = f"{begin}{''.join(entry.format(url) for url in written)}{end}".encode()
+        files.append(Reply(body=gzip.compress(body) if is_packed else body, chunk_octets=chunk_octets))
+        wanted += urls
+    crawled, report = asyncio.run(crawl(files))
+    assert Counter(str(URL(url)) for url in crawled) == Counter({str(URL(url)) for url in wanted})
+    assert (report.sitemaps, report.failed, report.bad_links, report.left) == (len(files) + 1, 0, 0, 0)

@@ -82,19 +82,11 @@ def component(octets: bytes, *, query: bool, pattern: bool) -> list[int]:
     return out
 
 
-def normal_target(url: bytes) -> list[int]:
-    """Bring a request target to the form that is compared."""
-    without_fragment = url.split(b"#")[0]
-    path, question, query = without_fragment.partition(b"?")
-    octets = remove_dot_segments(component(path, query=False, pattern=False))
-    return octets + list(question) + component(query, query=True, pattern=False)
-
-
-def target_as_written(url: bytes) -> list[int]:
-    """The same, but for the escapes of the query, which stay as in a path."""
+def normal_target(url: bytes, *, as_written: bool = False) -> list[int]:
+    """Bring a request target to the form that is compared; as written, the escapes of its query stay as in a path."""
     path, question, query = url.split(b"#")[0].partition(b"?")
     octets = remove_dot_segments(component(path, query=False, pattern=False))
-    return octets + list(question) + component(query, query=False, pattern=False)
+    return octets + list(question) + component(query, query=not as_written, pattern=False)
 
 
 def remove_dot_segments(path: list[int]) -> list[int]:
@@ -121,6 +113,14 @@ def remove_dot_segments(path: list[int]) -> list[int]:
             output += source[:cut]
             source = source[cut:]
     return [ord(unit) for unit in output]
+
+
+def requested_path(path: bytes) -> bytes:
+    """Return a path as clients request it: they resolve dot segments, whose dots may be escaped."""
+    clean = [re.sub(rb"%2[Ee]", b".", segment) for segment in path.split(b"/")]
+    pairs = zip(clean, path.split(b"/"), strict=True)
+    dotted = b"/".join(dots if dots in {b".", b".."} else segment for dots, segment in pairs)
+    return bytes(remove_dot_segments(list(dotted)))
 
 
 def normal_pattern(path: bytes) -> list[int]:
@@ -180,7 +180,7 @@ def decide(records: list[Record], url: bytes) -> Decision:
     patterns = [(record, normal_pattern(record.path)) for record in records if counts(record)]
     # A pattern that comes to the query by a star, not knowing it, has kept its escapes, and so has one that ends within
     # an escape: the same octets match.
-    written = target_as_written(url)
+    written = normal_target(url, as_written=True)
     found = [
         (len(pattern), record)
         for record, pattern in patterns

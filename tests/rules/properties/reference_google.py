@@ -6,7 +6,7 @@ It works on octets and shares no code with the library.
 import re
 from typing import Final
 
-from tests.rules.properties.reference import Decision, remove_dot_segments, split_lines, without_mark
+from tests.rules.properties.reference import Decision, requested_path, split_lines, without_mark
 
 MAX_LINE: Final = 2083 * 8 - 1
 USER_AGENT: Final = (b"user-agent", b"useragent", b"user agent")
@@ -51,15 +51,7 @@ def escaped(text: bytes, *, pattern: bool) -> bytes:
 def sent(url: bytes) -> bytes:
     """GetPathParamsQuery of the URL as it is sent: escaped, without fragment and dot segments."""
     path, question, query = escaped(url.partition(b"#")[0], pattern=False).partition(b"?")
-    dots = path.replace(b"%2E", b".")
-    segments = [segment.replace(b"%2E", b".") for segment in path.split(b"/")]
-    if dots != path:
-        # Escaped dots make dot segments as well; elsewhere they stay as they are.
-        path = b"/".join(
-            clean if clean in {b".", b".."} else segment
-            for clean, segment in zip(segments, path.split(b"/"), strict=True)
-        )
-    return bytes(remove_dot_segments(list(path))) + question + query
+    return requested_path(path) + question + query
 
 
 def matches(path: bytes, pattern: bytes) -> bool:

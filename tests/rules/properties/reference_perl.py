@@ -7,7 +7,7 @@ line says so.
 import re
 from typing import Final
 
-from tests.rules.properties.reference import Decision, remove_dot_segments, without_mark
+from tests.rules.properties.reference import Decision, remove_dot_segments, requested_path, without_mark
 
 SITE: Final = b"http://example.com"
 URIC: Final = b";/?:@&=+$,[]ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.!~*'()%"
@@ -33,10 +33,7 @@ def path_query(reference: bytes) -> bytes | None:
 def target(url: bytes) -> bytes:
     """URI->new($uri)->path_query of the URL that a client requests: it resolves dot segments, escaped or not."""
     path, question, query = url.partition(b"#")[0].partition(b"?")
-    segments = path.split(b"/")
-    clean = [re.sub(rb"%2[Ee]", b".", segment) for segment in segments]
-    path = b"/".join(dots if dots in {b".", b".."} else segment for dots, segment in zip(clean, segments, strict=True))
-    octets = bytes(remove_dot_segments(list(path))) + question + query
+    octets = requested_path(path) + question + query
     return b"".join(bytes([octet]) if octet in URIC else b"%%%02X" % octet for octet in octets)
 
 

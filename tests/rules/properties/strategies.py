@@ -44,17 +44,9 @@ AGENTS: Final = (
     *("FooBot+(+http://foo.example/)", "Bar-Bot/2.1 (x)", "FooBoté", "+FooBot", "* foo", "*foo"),
 )
 NOISE: Final = (
-    "",
-    "# a note",
-    "\t # a note with a colon: /a",
-    "Sitemap: https://example.com/s.xml",
-    "Crawl-delay: 5",
-    "Host: example.com",
-    "no colon here",
-    "Disallow[Content-Type]: image/jpeg",
-    "Useragent: FooBot",
-    "USER AGENT : *",
-    "User  agent: FooBot",
+    *("", "# a note", "\t # a note with a colon: /a", "Sitemap: https://example.com/s.xml", "Crawl-delay: 5"),
+    *("Host: example.com", "no colon here", "Disallow[Content-Type]: image/jpeg", "Useragent: FooBot"),
+    *("USER AGENT : *", "User  agent: FooBot"),
 )
 # What the other dialects tell apart: names that hold one another, versions, what is misread on purpose, blank lines.
 DIALECT_AGENTS: Final = (
@@ -62,30 +54,11 @@ DIALECT_AGENTS: Final = (
     *("Bot mailto:craftbot@yahoo.com", "Bar Bot/1.0", "foobot*", "Bot (x/y)", "Bot é", "FooBot+x"),
 )
 DIALECT_NOISE: Final = (
-    "",
-    "",
-    " \t",
-    "# a note",
-    "\t # a note with a colon: /a",
-    "Crawl-delay: 5",
-    "foo: bar",
-    "no colon here",
-    "Robot-version: 2.0.0",
-    "Robot-version: 1.0.0",
-    "Robot-version: 2.1.0",
-    "Robot-version: x",
-    "Request-rate: 1/5",
-    "disallowed: /a",
-    "Allowed: /a/b",
-    "dissalow: /a/b",
-    "useragent: FooBot",
-    "disallow /b",
-    "Allow: /a/index.html",
-    "Allow: /index.htm",
-    "Disallow: http://example.com/a",
-    "Disallow: http://other.example/",
-    "Disallow: a/../b",
-    "Disallow: ?b",
+    *("", "", " \t", "# a note", "\t # a note with a colon: /a", "Crawl-delay: 5", "foo: bar", "no colon here"),
+    *("Robot-version: 2.0.0", "Robot-version: 1.0.0", "Robot-version: 2.1.0", "Robot-version: x"),
+    *("Request-rate: 1/5", "disallowed: /a", "Allowed: /a/b", "dissalow: /a/b", "useragent: FooBot", "disallow /b"),
+    *("Allow: /a/index.html", "Allow: /index.htm", "Disallow: http://example.com/a"),
+    *("Disallow: http://other.example/", "Disallow: a/../b", "Disallow: ?b"),
 )
 MARKS: Final = (b"", b"", b"", b"", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\xff\xfe\0\0", b"\xef")
 LINE_ENDS: Final = ("\n", "\r\n", "\r")
@@ -217,30 +190,10 @@ PERCENT_SIGNS: Final = st.binary(min_size=100, max_size=100).map(_percent_signs)
 """Patterns and targets of escapes, and of percent signs that are none."""
 
 HOSTS: Final = (
-    "example.com",
-    "EXAMPLE.com",
-    "example.com.",
-    "exämple.com",
-    "BÜCHER.example",
-    "xn--exmple-cua.com",
-    "a_b.example",
-    "日本語.jp",
-    "☃.net",
-    "faß.de",
-    "127.0.0.1",
-    "[::1]",
-    "[2001:DB8:0:0::1]",
-    "[::ffff:192.0.2.1]",
-    "localhost",
-    "1.2.3",
-    "1.2.3.4.",
-    "a..b",
-    "ex%61mple.com",
-    "www.m%C3%BCnich.com",
-    "a%2Fb.com",
-    "a%2561.com",
-    "m%FC.de",
-    "a\u3002b",
+    *("example.com", "EXAMPLE.com", "example.com.", "exämple.com", "BÜCHER.example", "xn--exmple-cua.com"),
+    *("a_b.example", "日本語.jp", "☃.net", "faß.de", "127.0.0.1", "[::1]", "[2001:DB8:0:0::1]", "[::ffff:192.0.2.1]"),
+    *("localhost", "1.2.3", "1.2.3.4.", "a..b", "ex%61mple.com", "www.m%C3%BCnich.com", "a%2Fb.com", "a%2561.com"),
+    *("m%FC.de", "a\u3002b"),
 )
 PORTS: Final = ("", "", ":", ":80", ":443", ":0080", ":8080", ":0", ":65535", ":65536", ":x")
 USERS: Final = ("", "", "", "user@", "user:pw@", "us%40er@", "a@b@", ":@")

@@ -33,7 +33,7 @@ def _both(url: str) -> tuple[tuple[Origin, str], yarl.URL] | None:
         return None
 
 
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=3_000)
 @given(ABSOLUTE_URLS)
 def test_the_origin_is_the_server_that_aiohttp_would_connect_to(url: str) -> None:
     if (both := _both(url)) is None:
@@ -43,7 +43,7 @@ def test_the_origin_is_the_server_that_aiohttp_would_connect_to(url: str) -> Non
     assert split(str(sent))[0] == origin
 
 
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=3_000)
 @given(st.text(min_size=1, max_size=6), st.sampled_from(("", ".com", ".Example.", ":81")))
 def test_any_host_that_both_accept_is_the_same_host(host: str, rest: str) -> None:
     if (both := _both(f"http://{host}{rest}/")) is None:
@@ -52,7 +52,7 @@ def test_any_host_that_both_accept_is_the_same_host(host: str, rest: str) -> Non
     assert (origin.scheme, origin.host, origin.port) == server_of(sent)
 
 
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=3_000)
 @given(ABSOLUTE_URLS.filter(lambda url: not _rewritten(url)))
 def test_the_target_that_is_judged_is_the_target_that_aiohttp_would_send(url: str) -> None:
     if (both := _both(url)) is None:
@@ -62,7 +62,7 @@ def test_the_target_that_is_judged_is_the_target_that_aiohttp_would_send(url: st
     assert normalise_target(target) == normalise_target(sent.raw_path_qs)
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=2_000)
 @given(ABSOLUTE_URLS)
 def test_an_origin_names_itself(url: str) -> None:
     try:
@@ -73,7 +73,7 @@ def test_an_origin_names_itself(url: str) -> None:
     assert split(origin.robots_url) == (origin, "/robots.txt")
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=2_000)
 @given(ABSOLUTE_URLS)
 def test_a_normal_target_is_its_own_normal_form(url: str) -> None:
     try:

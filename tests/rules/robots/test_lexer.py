@@ -3,8 +3,6 @@ from __future__ import annotations
 import codecs
 from typing import Final
 
-import pytest
-
 from politesse.robots import Dialect, Line, Quirk
 from tests.support.lexing import lex
 
@@ -23,55 +21,43 @@ def the_line(body: bytes | str) -> Line:
     return line
 
 
-@pytest.mark.parametrize("blank", ["\u2003", "\u3000", "\x0b", "\x0c", "\x85"])
-def test_no_other_character_is_a_blank(blank: str) -> None:
-    assert the_line(f"disallow: /a{blank}").value == f"/a{blank}"
-    assert the_line(f"disallow:{blank}/a").value == f"{blank}/a"
-    assert the_line(f"{blank}disallow: /a").field == f"{blank}disallow"
+def test_no_other_character_is_a_blank() -> None:
+    for blank in ("\u2003", "\u3000", "\x0b", "\x0c", "\x85"):
+        assert the_line(f"disallow: /a{blank}").value == f"/a{blank}"
+        assert the_line(f"disallow:{blank}/a").value == f"{blank}/a"
+        assert the_line(f"{blank}disallow: /a").field == f"{blank}disallow"
 
 
-ODD_BLANKS: Final = {
-    "no-break space": b"\xc2\xa0",
-    "no-break space, Latin-1": b"\xa0",
-    "byte order mark": b"\xef\xbb\xbf",
-}
+# A no-break space, the same in Latin-1, and a byte order mark.
+ODD_BLANKS: Final = (b"\xc2\xa0", b"\xa0", b"\xef\xbb\xbf")
 
 
-@pytest.mark.parametrize("blank", ODD_BLANKS.values(), ids=ODD_BLANKS)
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_no_break_space_and_byte_order_mark_are_blanks_with_a_quirk() -> None:
+    for row in (
         *(b"_disallow: /a", b"disallow_: /a", b"disallow:_/a", b"disallow: _ /a", b"disallow: /a_", b"disallow: /a _ "),
         *(b"disallow: /a_# a comment_", b"_ _disallow_:_/a_ _", b"user-agent: *\n_disallow: /a", b"disallow_/a"),
-    ],
-)
-def test_no_break_space_and_byte_order_mark_are_blanks_with_a_quirk(row: bytes, blank: bytes) -> None:
-    line = read(b"\n" + row.replace(b"_", blank))[0][-1]
-    assert (line.field, line.value) == ("disallow", "/a")
-    assert Quirk.ODD_BLANK in line.quirks
+    ):
+        for blank in ODD_BLANKS:
+            line = read(b"\n" + row.replace(b"_", blank))[0][-1]
+            assert (line.field, line.value) == ("disallow", "/a"), (row, blank)
+            assert Quirk.ODD_BLANK in line.quirks, (row, blank)
 
 
-@pytest.mark.parametrize("blank", ODD_BLANKS.values(), ids=ODD_BLANKS)
-def test_odd_blank_inside_a_value_or_comment_is_no_quirk(blank: bytes) -> None:
-    body = b"disallow: /a_b\nallow: /c #_d_".replace(b"_", blank)
-    inside = (b"/a" + blank + b"b").decode("utf-8", "surrogateescape")
-    assert [(line.value, line.quirks) for line in read(body)[0]] == [(inside, ()), ("/c", ())]
+def test_odd_blank_inside_a_value_or_comment_is_no_quirk() -> None:
+    for blank in ODD_BLANKS:
+        body = b"disallow: /a_b\nallow: /c #_d_".replace(b"_", blank)
+        inside = (b"/a" + blank + b"b").decode("utf-8", "surrogateescape")
+        assert [(line.value, line.quirks) for line in read(body)[0]] == [(inside, ()), ("/c", ())]
 
 
 def test_row_of_odd_blanks_says_nothing() -> None:
     assert told("allow: /a\n\u00a0\n\ufeff\n\ufeff# b") == [(1, "allow", "/a")]
 
 
-@pytest.mark.parametrize("blank", ODD_BLANKS.values(), ids=ODD_BLANKS)
-def test_google_reads_odd_blanks_as_text(blank: bytes) -> None:
-    body = b"\ndisallow: /a" + blank
-    (line,) = lex(body, Dialect.GOOGLE.traits.syntax)[0]
-    assert line.value.encode("utf-8", "surrogateescape") == b"/a" + blank
-
-
-@pytest.mark.parametrize("marks", [1, 2, 3])
-def test_file_with_several_marks_at_its_start_is_read(marks: int) -> None:
-    assert told(codecs.BOM_UTF8 * marks + b"allow: /a\nallow: /b") == [(1, "allow", "/a"), (2, "allow", "/b")]
+def test_google_reads_odd_blanks_as_text() -> None:
+    for blank in ODD_BLANKS:
+        (line,) = lex(b"\ndisallow: /a" + blank, Dialect.GOOGLE.traits.syntax)[0]
+        assert line.value.encode("utf-8", "surrogateescape") == b"/a" + blank
 
 
 MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)
@@ -107,41 +93,31 @@ ROWS: Final[dict[str, tuple[str, str, str, tuple[Quirk, ...]]]] = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_row_is_read_by_its_name_and_its_separator(row: str) -> None:
-    line = the_line(row)
-    assert (line.number, line.name, line.field, line.value, line.quirks) == (1, *ROWS[row])
+def test_row_is_read_by_its_name_and_its_separator() -> None:
+    found = {row: the_line(row) for row in ROWS}
+    assert {row: (line.name, line.field, line.value, line.quirks) for row, line in found.items()} == ROWS
+    assert {line.number for line in found.values()} == {1}
 
 
-@pytest.mark.parametrize("control", [*map(chr, range(9)), "\x0b", "\x0c", *map(chr, range(0x0E, 0x20)), "\x7f"])
-def test_control_character_is_a_quirk_of_its_line_only(control: str) -> None:
-    before, odd, after = read(f"allow: /a\ndisallow: /a{control}b\nallow: /c")[0]
-    assert odd.quirks == (Quirk.CONTROL_CHARACTER,)
-    assert odd.value == f"/a{control}b"
-    assert before.quirks == after.quirks == ()
+def test_control_character_is_a_quirk_of_its_line_only() -> None:
+    for control in (*map(chr, range(9)), "\x0b", "\x0c", *map(chr, range(0x0E, 0x20)), "\x7f"):
+        before, odd, after = read(f"allow: /a\ndisallow: /a{control}b\nallow: /c")[0]
+        assert (odd.value, odd.quirks) == (f"/a{control}b", (Quirk.CONTROL_CHARACTER,))
+        assert before.quirks == after.quirks == ()
 
 
-@pytest.mark.parametrize("mark", [codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1]])
-def test_utf_8_mark_or_a_part_of_one_is_skipped(mark: bytes) -> None:
-    lines, quirks = read(mark + b"allow: /a\nallow: /b")
-    assert [(line.number, line.field) for line in lines] == [(1, "allow"), (2, "allow")]
-    assert quirks == (Quirk.BYTE_ORDER_MARK,)
+def test_utf_8_marks_or_a_part_of_one_are_skipped() -> None:
+    mark = codecs.BOM_UTF8
+    for marks in (mark, mark * 2, mark * 3, mark[:2], mark[:1]):
+        assert told(marks + b"allow: /a\nallow: /b") == [(1, "allow", "/a"), (2, "allow", "/b")], marks
+        assert read(marks + b"allow: /a")[1] == (Quirk.BYTE_ORDER_MARK,), marks
 
 
-@pytest.mark.parametrize(
-    ("mark", "encoding"),
-    [
-        (codecs.BOM_UTF16_LE, "utf-16-le"),
-        (codecs.BOM_UTF16_BE, "utf-16-be"),
-        (codecs.BOM_UTF32_LE, "utf-32-le"),
-        (codecs.BOM_UTF32_BE, "utf-32-be"),
-    ],
-)
-def test_file_with_a_utf_16_or_utf_32_mark_is_transcoded(mark: bytes, encoding: str) -> None:
-    body = "User-agent: *\r\nDisallow: /é\n"
-    lines, quirks = read(mark + body.encode(encoding))
-    assert [(line.number, line.field, line.value) for line in lines] == [(1, "user-agent", "*"), (2, "disallow", "/é")]
-    assert quirks == (Quirk.TRANSCODED,)
+def test_file_with_a_utf_16_or_utf_32_mark_is_transcoded() -> None:
+    for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
+        body = "\ufeffUser-agent: *\r\nDisallow: /é\n".encode(encoding)
+        assert told(body) == [(1, "user-agent", "*"), (2, "disallow", "/é")], encoding
+        assert read(body)[1] == (Quirk.TRANSCODED,), encoding
 
 
 def test_broken_utf_16_does_not_raise() -> None:
@@ -163,24 +139,18 @@ def test_octets_that_are_no_utf_8_are_kept() -> None:
     assert line.quirks == ()
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
+def test_web_page_has_a_quirk_and_its_lines_are_read() -> None:
+    for start in (
         *("<!DOCTYPE html>", "<!doctype  HTML>", "<html>", "\n\n  <HTML lang=en>", "<head>", '<?xml version="1.0"?>'),
         "\ufeff<html>",
-    ],
-)
-def test_web_page_has_a_quirk_and_its_lines_are_read(start: str) -> None:
-    lines, quirks = read(f"{start}\nUser-agent: *")
-    assert quirks[-1] is Quirk.LOOKS_LIKE_HTML
-    assert lines[-1].field == "user-agent"
+    ):
+        lines, quirks = read(f"{start}\nUser-agent: *")
+        assert (quirks[-1], lines[-1].field) == (Quirk.LOOKS_LIKE_HTML, "user-agent"), start
 
 
-@pytest.mark.parametrize(
-    "start", ["User-agent: <html>", "# <html>", "<htmlx>", "<a>", "html", "", " " * 300 + "<html>"]
-)
-def test_other_files_are_not_taken_for_pages(start: str) -> None:
-    assert read(start)[1] == ()
+def test_other_files_are_not_taken_for_pages() -> None:
+    starts = ["User-agent: <html>", "# <html>", "<htmlx>", "<a>", "html", "", " " * 300 + "<html>"]
+    assert [start for start in starts if read(start)[1]] == []
 
 
 def test_repr_of_a_line_shows_number_text_and_quirks() -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.util import find_spec
-from subprocess import CompletedProcess
+from pathlib import Path
 from threading import Barrier
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +21,13 @@ from benchmarks.corpus import RobotsFile
 from benchmarks.generator import generate
 from benchmarks.urls import fresh_urls
 
+import politesse
 from politesse.errors import InvalidURL
 from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet, native
+from tests.support.examples import examples
 from tests.support.programs import run_code
 from tests.support.pure_robots import pure_robots
+from tests.support.tiers import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,67 +35,65 @@ if TYPE_CHECKING:
     from politesse.robots.dialect import Traits
     from politesse.robots.other_records import OtherRecords
 
+PACKAGE: Final = Path(politesse.__file__).parent
+COMPILER: Final = shutil.which("gcc") or shutil.which("cc")
 compiled: Final = pytest.mark.skipif(IMPLEMENTATION == "python", reason="there is no compiled core")
+built: Final = pytest.mark.skipif(
+    IMPLEMENTATION == "python" or COMPILER is None, reason="there is no core, or no C compiler"
+)
 MANY: Final = 2_500
+SHOW: Final = "import politesse.robots; print(politesse.robots.IMPLEMENTATION)"
 NATIVE: Final = (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019)
 
 
-def run(code: str, pure: str) -> CompletedProcess[str]:
-    return run_code(code, check=False, settings={"POLITESSE_PURE": pure})
-
-
 def test_environment_chooses_the_implementation() -> None:
-    show = "import politesse.robots; print(politesse.robots.IMPLEMENTATION)"
-    assert run(show, "1").stdout == "python\n"
     is_built = find_spec("politesse._native._core") is not None
-    assert run(show, "0").stdout == ("native\n" if is_built else "python\n")
-    wrong = run(show, "yes")
+    shown = {pure: run_code(SHOW, check=False, settings={"POLITESSE_PURE": pure}) for pure in ("1", "0", "yes")}
+    assert [shown[pure].stdout for pure in "10"] == ["python\n", "native\n" if is_built else "python\n"]
+    wrong = shown["yes"]
     assert wrong.returncode == 1
     assert "POLITESSE_PURE='yes': 1 has the rules of robots.txt decided in Python, 0 does not" in wrong.stderr
 
 
 @compiled
-@pytest.mark.parametrize("dialect", NATIVE)
-def test_generated_files_mean_the_same_to_both(dialect: Dialect) -> None:
-    for number, body in enumerate(generate(40, 9309)):
+def test_generated_files_mean_the_same_to_both() -> None:
+    for number, body in enumerate(generate(examples(240), 9309)):
+        dialect = NATIVE[number % len(NATIVE)]
         pure, native = pure_robots(body, dialect), RobotsTxt.parse(body, dialect)
         assert (native.sitemaps, native.quirks, native.licenses) == (pure.sitemaps, pure.quirks, pure.licenses)
         assert list(map(repr, native.lines)) == list(map(repr, pure.lines))
         for agent in ("ExampleBot", "Googlebot/2.1"):
             rules, expected = native.rules_for(agent), pure.rules_for(agent)
             assert rules.rules == expected.rules
-            assert (len(rules), repr(rules), rules.timetable.is_timed) == (
-                len(expected),
-                repr(expected),
-                expected.timetable.is_timed,
-            )
+            assert (len(rules), repr(rules)) == (len(expected), repr(expected))
+            assert rules.timetable.is_timed == expected.timetable.is_timed
             for url in fresh_urls(RobotsFile.of(f"www.site{number}.example", body), 9309, number):
                 assert rules.match(url) == expected.match(url), url
                 assert rules.allowed(url) is expected.allowed(url), url
 
 
+ODD_FILES: Final[list[str | bytes]] = [
+    "User-agent: *\r\rDisallow: /a\r\n\nAllow /a/b\ruseragent: x\n disallow\t/c",
+    b"\xef\xbb\xbfUser-agent: *\nDisallow:\xc2\xa0/a\xa0\nDisallow: /\xe9\nDisallow: /b\x00c\nAllow: /b # \x00",
+    "User-agent: *\nDisallow: /a%4\nDisallow: /%c3*%2\nAllow: *%\nDisallow: /%%41*x%5$\nDisallow: /**$",
+    "User-agent: *\nAllow: /*/index.html\nDisallow: /*/$\nAllow: /a/index.htm\nDisallow: /a/$\nALLOW: /A$b*$",
+    "dissallow: /x\nUser-agent: *\nSite-map: /s\nDisallowed: /y\nallowance: /y/z\nDisallow\nDisallow a b",
+    "User-agent: *\nDisallow: /" + "a" * 20_000 + "*b\nAllow: /" + "a" * 16_700,
+]
+
+
 @compiled
-@pytest.mark.parametrize(
-    "body",
-    [
-        "User-agent: *\r\rDisallow: /a\r\n\nAllow /a/b\ruseragent: x\n disallow\t/c",
-        b"\xef\xbb\xbfUser-agent: *\nDisallow:\xc2\xa0/a\xa0\nDisallow: /\xe9\nDisallow: /b\x00c\nAllow: /b # \x00",
-        "User-agent: *\nDisallow: /a%4\nDisallow: /%c3*%2\nAllow: *%\nDisallow: /%%41*x%5$\nDisallow: /**$",
-        "User-agent: *\nAllow: /*/index.html\nDisallow: /*/$\nAllow: /a/index.htm\nDisallow: /a/$\nALLOW: /A$b*$",
-        "dissallow: /x\nUser-agent: *\nSite-map: /s\nDisallowed: /y\nallowance: /y/z\nDisallow\nDisallow a b",
-        "User-agent: *\nDisallow: /" + "a" * 20_000 + "*b\nAllow: /" + "a" * 16_700,
-    ],
-)
-def test_odd_files_mean_the_same_to_both(body: str | bytes) -> None:
+def test_odd_files_mean_the_same_to_both() -> None:
     targets = ["/", "/a", "/a%4F", "/a%254", "/%C3%A9", "/%c3", "/é", "/b", "/a/", "/x/", "/x", "/y/z", "/c", "/A$b"]
     targets += ["//", "/robots.txt", "/%72obots.txt", "/a/../c"]
     targets += ["/%2e%2E/c", "/?a=%2F", "/b%2Fc?x#y", "/" + "a" * 16_690]
-    for dialect in NATIVE:
-        native, pure = RobotsTxt.parse(body, dialect).rules_for("x"), pure_robots(body, dialect).rules_for("x")
-        assert native.rules == pure.rules
-        for target in targets:
-            assert native.match(target) == pure.match(target), (dialect, target)
-            assert native.match(f"https://h.example{target}") == pure.match(target), (dialect, target)
+    for body in ODD_FILES:
+        for dialect in NATIVE:
+            native, pure = RobotsTxt.parse(body, dialect).rules_for("x"), pure_robots(body, dialect).rules_for("x")
+            assert native.rules == pure.rules
+            for target in targets:
+                assert native.match(target) == pure.match(target), (dialect, target)
+                assert native.match(f"https://h.example{target}") == pure.match(target), (dialect, target)
 
 
 @compiled
@@ -108,7 +115,7 @@ def test_other_threads_run_while_a_file_of_many_records_is_read(monkeypatch: pyt
     assert max(steps) == 1_000  # the core holds the GIL while it makes as many objects
 
 
-@pytest.mark.parametrize("dialect", NATIVE)
+@pytest.mark.parametrize("dialect", first_of(1, NATIVE))
 def test_rules_that_are_dropped_leave_no_memory_behind(dialect: Dialect) -> None:
     rows = (f"Disallow: /{number}\nAllow: /é{number}/index.html\nAllow: /%4{number}*$\n" for number in range(100))
     robots = RobotsTxt.parse("User-agent: *\n" + "".join(rows), dialect)
@@ -136,11 +143,8 @@ def test_eight_threads_at_once_get_the_answers_of_one() -> None:
     body = "User-agent: *\n" + "".join(
         f"Disallow: /{number}*%4*x{number}$\nAllow: /é{number}\n" for number in range(1_500)
     )
-    targets = [f"/{number}%4F{'a' * number}x{number}?%2F" for number in range(0, 1_500, 25)] + [
-        "/é7",
-        "/robots.txt",
-        "/a\n",
-    ]
+    targets = [f"/{number}%4F{'a' * number}x{number}?%2F" for number in range(0, 1_500, 25)]
+    targets += ["/é7", "/robots.txt", "/a\n"]
     robots = RobotsTxt.parse(body)
     one, barrier = robots.rules_for("x"), Barrier(8)
 
@@ -163,16 +167,16 @@ def test_eight_threads_at_once_get_the_answers_of_one() -> None:
 
 
 @compiled
-@pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library does not tell what is allocated"
-)
-@pytest.mark.parametrize("row", ["Disallow:/{}", "Disallow:/{}$", "Allow:/*{}", "Disallow:/%41é{}", "Allow:/{}*%4*"])
-def test_the_core_takes_the_memory_that_it_states(row: str) -> None:
-    robots = RobotsTxt.parse("User-agent: *\n" + "\n".join(row.format(number) for number in range(3_000)))
-    robots.rules_for("x")
-    before = _allocated_bytes()
-    kept = [robots.rules_for("x") for _ in range(20)]
-    assert sum(rules.weight_bytes for rules in kept) == pytest.approx(_allocated_bytes() - before, rel=0.1)
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library tells no allocations")
+def test_the_core_takes_the_memory_that_it_states() -> None:
+    for row in ("Disallow:/{}", "Disallow:/{}$", "Allow:/*{}", "Disallow:/%41é{}", "Allow:/{}*%4*"):
+        robots = RobotsTxt.parse("User-agent: *\n" + "\n".join(row.format(number) for number in range(3_000)))
+        robots.rules_for("x")
+        before = _allocated_bytes()
+        kept = [robots.rules_for("x") for _ in range(20)]
+        taken = _allocated_bytes() - before
+        assert sum(rules.weight_bytes for rules in kept) == pytest.approx(taken, rel=0.1), row
+        del kept  # or its memory would be given back while that of the next row is measured
 
 
 _FIELDS: Final = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
@@ -188,3 +192,108 @@ def _allocated_bytes() -> int:
     mallinfo2.restype = _MallInfo
     told = mallinfo2()
     return int(told.uordblks) + int(told.hblkhd)
+
+
+# One binary of the compiled core serves all versions of Python: whichever headers built it, wherever it is loaded.
+
+# Each call leaves the references of the objects that it returns as they were. Some versions of the headers take no
+# reference of None, True and False, which die in Python 3.11 if they are released too often.
+COUNTED: Final = r"""
+import sys
+from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt
+
+assert IMPLEMENTATION == "native"
+body = "User-agent: *\nDisallow: /a\nAllow: /é*b$\nSitemap: /s\nCrawl-delay: 5\nContent-Usage: train-ai=n\n"
+shared = (None, True, False, "", (), body, Dialect.RFC9309)
+for _ in range(3):
+    before = list(map(sys.getrefcount, shared))
+    for _ in range(5_000):
+        robots = RobotsTxt.parse(body)
+        rules = robots.rules_for("x")
+        answers = rules.allowed("/a"), rules.allowed("/b"), rules.allowed("/./c"), rules.match("/a"), rules.rules
+        answers = len(rules), rules.weight_bytes, robots.sitemaps, rules.match("/é/../éb"), robots.binding("x")
+        del robots, rules, answers
+    after = list(map(sys.getrefcount, shared))
+assert all(abs(one - other) < 100 for one, other in zip(before, after)), (before, after)
+print("ok")
+"""
+
+ISOLATED: Final = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+code = f"import sys; sys.path.insert(0, {sys.argv[1]!r}); from politesse._native import core; core.Dialect"
+interpreters.run_string(interpreters.create(), code)
+if sys.version_info >= (3, 13):
+    problem = interpreters.run_string(interpreters.create("isolated"), code)
+    assert problem is None, problem.formatted
+print("ok")
+"""
+
+
+@cache
+def newest_python() -> str:
+    """Return the newest Python with headers that is on PATH or in pyenv, as .ci/other_pythons finds them."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    for minor in (15, 14, 13, 12):
+        on_path = [shutil.which(f"python3.{minor}", path=folder) for folder in os.get_exec_path()]
+        for candidate in [*filter(None, on_path), *map(str, versions.glob(f"3.{minor}.*/bin/python"))]:
+            if (headers(candidate) / "Python.h").exists():
+                return candidate
+    pytest.skip("no later Python is here")
+
+
+def headers(python: str) -> Path:
+    """Return the folder of the headers of a Python."""
+    found = run(python, "-c", "import sysconfig; print(sysconfig.get_path('include'))", check=False)
+    return Path(found.stdout.strip() or "nowhere")
+
+
+def run(*command: str, check: bool = True, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    ended = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)  # noqa: S603
+    assert ended.returncode == 0 or not check, (ended.returncode, ended.stderr[-3_000:])
+    return ended
+
+
+def build(python: str, directory: Path) -> Path:
+    """Build the core with the headers of a Python, in a copy of the package; return the folder of the copy."""
+    copied = directory / "politesse"
+    shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    sources, binary = sorted(map(str, (copied / "_native").glob("*.c"))), copied / "_native" / "_core.abi3.so"
+    strict = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+    # The headers of Python are included as those of the system: their own warnings are not ours.
+    run(str(COMPILER), *strict, "-O2", "-shared", "-fPIC", f"-isystem{headers(python)}", *sources, "-o", str(binary))
+    return directory
+
+
+@built
+@pytest.mark.full
+def test_a_core_that_a_later_python_built_counts_the_references_of_this_one(tmp_path: Path) -> None:
+    folder = build(newest_python(), tmp_path)
+    assert run(sys.executable, "-c", COUNTED, PYTHONPATH=str(folder)).stdout == "ok\n"
+
+
+@built
+@pytest.mark.full
+def test_a_core_loads_in_subinterpreters_with_a_gil_of_their_own(tmp_path: Path) -> None:
+    folder = build(sys.executable, tmp_path)
+    assert run(newest_python(), "-c", ISOLATED, str(folder)).stdout == "ok\n"
+    assert run(sys.executable, "-c", ISOLATED, str(folder)).stdout == "ok\n"
+
+
+def test_a_core_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "politesse", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (tmp_path / "politesse" / "_native" / "_core.abi3.so").write_bytes(b"of another machine")
+    ended = run(sys.executable, "-c", SHOW, PYTHONPATH=str(tmp_path), POLITESSE_PURE="0")
+    assert ended.stdout == "python\n"
+    assert "RuntimeWarning: the rules of robots.txt are decided in Python, slowly: " in ended.stderr
+
+
+def test_the_binding_counts_references_by_functions_only() -> None:
+    macro = r"\bPy_(?:X?INCREF|X?DECREF|X?NewRef|CLEAR|X?SETREF|RETURN_\w+)\b"
+    sources = {path.name: path.read_text("utf-8") for path in PACKAGE.glob("_native/*.c")}
+    assert {name: re.findall(macro, source) for name, source in sources.items()} == {name: [] for name in sources}
+    assert sources

@@ -1,0 +1,191 @@
+"""The clauses of the standards: the rows of their tables, and what is more than an answer of a file about a URL.
+
+All rows of a clause are one test, as a test for each would cost more in pytest than in the library.
+"""
+
+import pytest
+
+from politesse.errors import ConfigurationError
+from politesse.page.preferences import header_usage
+from politesse.robotrules import RobotRules, RobotRulesAnswer
+from politesse.robots import Dialect, Quirk, RobotsTxt
+from politesse.usage.model import Preference, Purpose, combine
+from politesse.verdict import Reason
+from tests.rules.conformance.tables import DATA, Access, Entries, clauses, failing
+
+ANSWERED_IN_PERL = "robot-rules-vectors"
+TABLES = sorted(path.stem for path in DATA.glob("*.toml") if path.stem != ANSWERED_IN_PERL)
+LINE = 2083 * 8 - 1  # GoogleOnly_LineTooLong: kMaxLineLen = 2083 * 8; the line with its field name is cut to one less
+
+
+@pytest.mark.parametrize("entries", clauses(*TABLES))
+def test_rows_of_a_clause_hold(entries: Entries) -> None:
+    assert failing(entries) == {}
+
+
+@pytest.mark.parametrize("entries", clauses(ANSWERED_IN_PERL))
+def test_vectors_of_the_tests_of_www_robot_rules_hold(entries: Entries) -> None:
+    """What is true there is not false here: questions about another site, whose answer is -1 in Perl, are UNKNOWN."""
+    assert failing(entries, _holds_in_perl) == {}
+
+
+def _holds_in_perl(row: Access) -> bool:
+    rules = RobotRules(row.agent, perl_exact=True)
+    rules.parse("http://foo/robots.txt", row.robots_txt)
+    answer = rules.allowed(row.url)
+    if row.url.startswith("http://bar/"):
+        return row.allowed and answer is RobotRulesAnswer.UNKNOWN
+    return bool(answer) is row.allowed and answer is not RobotRulesAnswer.UNKNOWN
+
+
+@pytest.mark.clause("RFC 9309 2.2.1")
+def test_product_token_is_found_in_the_identification_string_of_figure_1() -> None:
+    # Figure 1: the token is a part of the header; a crawler that sends a browser's header tells its token itself.
+    robots = RobotsTxt.parse("user-agent: ExampleBot\ndisallow: /\n")
+    header = "Mozilla/5.0 (compatible; ExampleBot/0.1; https://www.example.com/bot.html)"
+    assert not robots.rules_for("ExampleBot").allowed("/a")
+    with pytest.raises(ConfigurationError, match="Mozilla"):
+        robots.rules_for(header)
+    with pytest.raises(ConfigurationError, match="Mozilla"):
+        robots.rules_for(["ExampleBot", header])
+
+
+@pytest.mark.clause("RFC 9309 3")
+def test_a_pattern_of_many_stars_costs_no_more_than_pattern_times_path() -> None:
+    rules = RobotsTxt.parse("User-agent: *\nDisallow: /" + "*a" * 200 + "b").rules_for("ExampleBot")
+    assert rules.allowed("/" + "a" * 8_192)
+    assert rules.allowed("/" + "a" * 199 + "b")
+    assert not rules.allowed("/" + "a" * 8_192 + "b")
+
+
+@pytest.mark.clause("draft-ietf-aipref-attach 3.1")
+def test_preference_denies_no_request() -> None:
+    rules = RobotsTxt.parse("User-agent: *\nContent-Usage: train-ai=n\n").rules_for("ExampleBot")
+    assert (rules.allowed("/page"), len(rules)) == (True, 0)
+
+
+@pytest.mark.clause("draft-ietf-aipref-vocab 5.1")
+def test_header_and_file_are_joined_by_the_most_restrictive_word() -> None:
+    allowed, disallowed = Preference.ALLOWED, Preference.DISALLOWED
+    expected = {
+        ("y", "n"): disallowed,
+        ("n", "y"): disallowed,
+        ("y", "y"): allowed,
+        ("y", "x"): allowed,
+        ("x", "n"): disallowed,
+        ("x", "x"): Preference.UNSTATED,
+    }
+    for (header, file), preference in expected.items():
+        of_file = RobotsTxt.parse(f"User-agent: *\nContent-Usage: train-ai={file}\n").rules_for("x").usage("/")
+        assert of_file is not None
+        of_header = header_usage({"Content-Usage": f"train-ai={header}"}, "https://example.com/")
+        assert combine([of_header, of_file]).preference(Purpose.AI_TRAIN) is preference, (header, file)
+
+
+@pytest.mark.clause("google/robotstxt, robots_test.cc")
+def test_pattern_of_a_cut_line_matches_by_its_rest() -> None:
+    line = f"disallow: /{'a' * (2083 * 8)}/qux"
+    robots = RobotsTxt.parse(f"user-agent: FooBot\n{line}\n", Dialect.GOOGLE)
+    kept = LINE - len("disallow: /")
+    assert robots.lines[1].quirks == (Quirk.LINE_CUT,)
+    rules = robots.rules_for("FooBot")
+    answers = [
+        rules.allowed(f"/{'a' * kept}"),
+        rules.allowed(f"/{'a' * kept}bcd"),
+        rules.allowed(f"/{'a' * (kept - 1)}"),
+    ]
+    assert answers == [False, False, True]
+
+
+@pytest.mark.clause("google/robotstxt, robots_test.cc")
+def test_line_of_the_greatest_length_in_octets_is_whole() -> None:
+    room = LINE - len("disallow: /")
+    for path in ("a" * room, "é" * (room // 2)):
+        robots = RobotsTxt.parse(f"user-agent: *\ndisallow: /{path}\ndisallow: /{path}aa\n", Dialect.GOOGLE)
+        assert [line.quirks for line in robots.lines] == [(), (), (Quirk.LINE_CUT,)]
+        assert robots.lines[1].value == f"/{path}"
+
+
+@pytest.mark.clause("google/robotstxt, robots.cc")
+def test_line_that_is_cut_within_a_character_keeps_its_first_octets() -> None:
+    # Parse: a line is octets, its buffer takes the first kMaxLineLen of them, and MaybeEscapePattern escapes each.
+    for character, kept in (("é", 1), ("ツ", 1), ("ツ", 2), ("😀", 3)):
+        plain = "a" * (LINE - len("disallow: /") - kept)
+        robots = RobotsTxt.parse(f"user-agent: *\ndisallow: /{plain}{character}b\nallow: /{plain}\n", Dialect.GOOGLE)
+        octets = character.encode()
+        assert robots.lines[1].quirks == (Quirk.LINE_CUT,)
+        assert robots.lines[1].value.encode("utf-8", "surrogateescape") == f"/{plain}".encode() + octets[:kept]
+        rules, escapes = robots.rules_for("ExampleBot"), [f"%{octet:02X}" for octet in octets]
+        assert not rules.allowed(f"/{plain}{character}")
+        assert not rules.allowed(f"/{plain}{''.join(escapes[:kept])}%80")
+        assert rules.allowed(f"/{plain}{''.join(escapes[: kept - 1])}x")
+        assert rules.allowed(f"/{plain}b")
+
+
+@pytest.mark.clause("Google robots.txt specification, File format")
+def test_octets_beyond_500_kib_are_ignored() -> None:
+    start = b"user-agent: *\n"
+    rule = b"disallow: /last"
+    filling = b"#" * (500 * 1024 - len(start) - len(rule) - 1) + b"\n"
+    whole = RobotsTxt.parse(start + filling + rule + b"\ndisallow: /beyond\n", Dialect.GOOGLE)
+    assert whole.quirks == (Quirk.FILE_CUT,)
+    rules = whole.rules_for("x")
+    assert not rules.allowed("/last")
+    assert rules.allowed("/beyond")
+    # A line that goes on behind the limit is half a rule, and dropped.
+    assert RobotsTxt.parse(start + filling + rule + b"ing\n", Dialect.GOOGLE).rules_for("x").allowed("/last")
+
+
+@pytest.mark.clause("Google robots.txt specification, Order of precedence for user agents")
+def test_a_crawler_with_several_tokens_obeys_the_most_specific_group() -> None:
+    news, both, everybody = (
+        "user-agent: googlebot-news\ndisallow: /n\n",
+        "user-agent: googlebot\ndisallow: /g\n",
+        "user-agent: *\ndisallow: /e\n",
+    )
+    tokens = ["Googlebot-News", "Googlebot"]
+    for body, denied in ((everybody + both + news, "/n"), (both + everybody, "/g"), (everybody, "/e")):
+        rules = RobotsTxt.parse(body, Dialect.GOOGLE).rules_for(tokens)
+        assert [path for path in ("/n", "/g", "/e") if not rules.allowed(path)] == [denied]
+
+
+@pytest.mark.clause("Google robots.txt specification, Handling of errors: 3xx")
+def test_a_redirect_in_html_is_not_followed() -> None:
+    """What a robots.txt of HTML refreshes to is a page: the body at hand is read as it is."""
+    body = b'<html><meta http-equiv="refresh" content="0; url=/other.txt">\n<script>location = "/other.txt"</script>\n'
+    robots = RobotsTxt.parse(body, Dialect.GOOGLE)
+    assert (robots.groups, robots.sitemaps) == ([], [])
+    assert robots.rules_for("Googlebot").allowed("/other.txt")
+
+
+def read(*lines: str) -> RobotsTxt:
+    return RobotsTxt.parse("\n".join(lines), Dialect.CONNER_2)
+
+
+@pytest.mark.clause("Conner 2.0, Robot-version")
+def test_versions_are_kept_with_their_groups_and_faults_with_their_lines() -> None:
+    robots = read(
+        *("User-agent: a", "Robot-version: 2.2.1", "Robot-version: 2.0.0", "Disallow: /x"),
+        *("User-agent: b", "Robot-version: two", "Disallow: /x"),
+        *("User-agent: c", "Disallow: /x", "Robot-version: 2.0.0"),
+    )
+    assert [group.version for group in robots.groups] == [(2, 2, 1), (1, 0, 0), (1, 0, 0)]
+    quirks = [line.quirks for line in robots.lines if line.field == "robot-version"]
+    assert quirks == [(), (Quirk.MISPLACED_VERSION,), (Quirk.INVALID_VALUE,), (Quirk.MISPLACED_VERSION,)]
+
+
+@pytest.mark.clause("Conner 2.0, Allow and Disallow")
+def test_deciding_line_is_reported() -> None:
+    lines = ("Robot-version: 2.0.0", "Allow: /a*", "Allow: /b", "Disallow: /a/c*", "Disallow: /a/c")
+    rules = read("User-agent: x", *lines).rules_for("x")
+    for target, reason, line in (
+        ("/ab", Reason.ALLOW_RULE, 3),
+        ("/b", Reason.ALLOW_RULE, 4),
+        ("/a/cd", Reason.DISALLOW_RULE, 5),
+        ("/a/c", Reason.DISALLOW_RULE, 6),
+        ("/other", Reason.NOT_ALLOWED, 3),
+    ):
+        match = rules.match(target)
+        assert match.rule is not None
+        assert (match.reason, match.rule.line) == (reason, line), target
+        assert match.allowed is (reason is Reason.ALLOW_RULE)
