@@ -31,7 +31,7 @@ from politesse import (
     PolitesseError,
     TooFar,
 )
-from politesse.events import Decided
+from politesse.events import Decided, TurnDropped
 from politesse.integrations import httpx2 as integrations_httpx2
 from politesse.integrations.httpx import PoliteTransport
 from politesse.queue import CrawlPage
@@ -363,6 +363,7 @@ async def test_turn_ends_with_a_response_whose_body_came_before_or_fails(scripte
 
 
 async def test_dropped_response_is_closed_by_the_collector(scripted: Scripted) -> None:
+    dropped = events_of(scripted.gate, TurnDropped)
     for thread in (False, True):
         asyncio.get_running_loop().set_debug(thread)  # then it refuses what another thread may not call
         await scripted.drop(thread=thread)
@@ -370,6 +371,7 @@ async def test_dropped_response_is_closed_by_the_collector(scripted: Scripted) -
         assert (scripted.turns, scripted.wire.bodies[-1].closed) == (0, 1)
         await scripted.client.get(f"{SITE}/b")
     assert scripted.wire.gaps == [DELAY_S] * 3
+    assert dropped == [TurnDropped("example.com", f"{SITE}/a")] * 2
 
 
 async def test_dropped_response_gives_its_host_back_where_warnings_are_errors(
