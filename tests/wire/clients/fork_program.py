@@ -1,6 +1,6 @@
-"""A program that is forked, as by gunicorn: ``python -m tests.wire.clients.fork_program KIND PLACE USED``.
+"""A program that is forked, as by gunicorn: ``python -m tests.wire.clients.fork_program KIND PLACE USED ...``.
 
-It makes a part of politesse, uses it if ``USED`` is 1, and forks twice. Each child uses the part and prints a line:
+It makes each part of politesse, uses it if ``USED`` is 1, and forks twice. Each child uses the part and prints a line:
 the spans of its requests or ``ok``, or the type and the text of its error.
 """
 
@@ -133,4 +133,5 @@ def _forked(part: Part) -> int:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for first in range(1, len(sys.argv), 3):
+        main(*sys.argv[first : first + 3])
