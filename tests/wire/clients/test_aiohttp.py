@@ -132,9 +132,7 @@ async def test_turn_taken_ahead_is_for_the_url_that_is_sent(site: Site, gate: Ga
     assert site.seen[-1].headers["Authorization"].startswith("Basic ")
 
 
-async def test_escaped_and_dotted_spellings_are_judged_as_they_are_sent(
-    site: Site, sessions: dict[str, Session]
-) -> None:
+async def test_escaped_and_dotted_paths_are_judged_as_they_are_sent(site: Site, sessions: dict[str, Session]) -> None:
     spellings = ("/%70rivate", "/open/../private", "/open/%2e%2e/private", "/./private#top", "/pri%76ate?x")
     for session in sessions.values():
         for spelling in spellings:
@@ -145,9 +143,7 @@ async def test_escaped_and_dotted_spellings_are_judged_as_they_are_sent(
     assert site.paths == ["/robots.txt"]
 
 
-async def test_url_that_cannot_be_judged_is_an_error_of_both_libraries(
-    site: Site, gate: Gatekeeper, sessions: dict[str, Session]
-) -> None:
+async def test_invalid_url_is_an_error_of_aiohttp(site: Site, gate: Gatekeeper, sessions: dict[str, Session]) -> None:
     site.redirects["/moved"] = (302, "http://300.1.1.1/")
     for session in sessions.values():
         for url in ("http://300.1.1.1/", f"{site.base}/moved"):
@@ -169,9 +165,7 @@ async def test_url_that_cannot_be_judged_is_an_error_of_both_libraries(
     assert turns(gate) == 0
 
 
-async def test_dot_segments_and_blanks_that_would_be_sent_are_refused(
-    site: Site, gate: Gatekeeper, sessions: dict[str, Session]
-) -> None:
+async def test_dot_segments_and_blanks_are_refused(site: Site, gate: Gatekeeper, sessions: dict[str, Session]) -> None:
     for path in ("/private/../a", "/private/%2e%2e/a", "/x/."):
         with pytest.raises(aiohttp.ClientError, match="dot segments"):
             await sessions["permission"].get(URL(site.base + path, encoded=True))
@@ -188,9 +182,7 @@ async def test_dot_segments_and_blanks_that_would_be_sent_are_refused(
     assert site.pages == []
 
 
-async def test_host_header_must_be_host_and_port_of_the_url(
-    site: Site, gate: Gatekeeper, sessions: dict[str, Session]
-) -> None:
+async def test_host_header_must_be_that_of_the_url(site: Site, gate: Gatekeeper, sessions: dict[str, Session]) -> None:
     own = site.base.removeprefix("http://")
     wrong = ["other.example", "127.0.0.1", "127.0.0.1:1", "[::1", "", "user@127.0.0.1", f"user@{own}", f"{own}/x"]
 
@@ -266,9 +258,7 @@ ENDS: dict[Callable[[ClientResponse], Awaitable[object]], bool] = {  # and wheth
 }
 
 
-async def test_turn_ends_with_the_response_and_no_reference_remains(
-    site: Site, gate: Gatekeeper, session: Session
-) -> None:
+async def test_turn_ends_with_the_response_and_leaves_nothing(site: Site, gate: Gatekeeper, session: Session) -> None:
     await visit(session, f"{site.base}/page")
     loop: Any = asyncio.get_running_loop()
     before = set(loop._scheduled)  # with the timer of the pacer, one for all turns
@@ -321,9 +311,7 @@ async def test_refused_connection_ends_the_turn() -> None:
             assert turns(gate) == 0
 
 
-async def test_attempt_that_aiohttp_repeats_has_a_turn_of_its_own(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
+async def test_attempt_that_aiohttp_repeats_has_a_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     site.drops = 1
     async with asyncio.timeout(5), polite.get(f"{site.base}/drop") as response:
         assert response.status == 200
@@ -331,9 +319,7 @@ async def test_attempt_that_aiohttp_repeats_has_a_turn_of_its_own(
 
 
 @pytest.mark.realtime
-async def test_unread_response_lets_go_of_its_host_after_the_timeout_of_the_session(
-    site: Site, gate: Gatekeeper
-) -> None:
+async def test_unread_response_frees_its_host_after_the_timeout_of_the_session(site: Site, gate: Gatekeeper) -> None:
     none = aiohttp.ClientTimeout()
     async with paced(gate, timeout=aiohttp.ClientTimeout(total=0.05)) as session:
         response = await session.get(f"{site.base}/slow", timeout=none)
@@ -345,9 +331,7 @@ async def test_unread_response_lets_go_of_its_host_after_the_timeout_of_the_sess
 
 
 @pytest.mark.realtime
-async def test_session_without_a_timeout_holds_the_host_as_long_as_it_takes(
-    site: Site, other: Site, gate: Gatekeeper
-) -> None:
+async def test_session_without_a_timeout_holds_the_host_to_the_end(site: Site, other: Site, gate: Gatekeeper) -> None:
     async with (
         paced(gate, timeout=aiohttp.ClientTimeout(total=None)) as one,
         paced(gate, timeout=aiohttp.ClientTimeout(total=0)) as another,
@@ -457,9 +441,7 @@ def leading_to(path: str) -> Any:
     return lead
 
 
-async def test_request_is_judged_as_a_middleware_changed_it(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
+async def test_request_is_judged_as_middlewares_changed_it(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     for middlewares in ((), (authenticate,), [authenticate, authenticate]):
         with pytest.raises(ClientDisallowed):
             await polite.get(f"{site.base}/private", middlewares=middlewares)
@@ -472,9 +454,7 @@ async def test_request_is_judged_as_a_middleware_changed_it(
     assert (site.pages, turns(gate)) == (["/elsewhere", "/page"], 0)
 
 
-async def test_middleware_that_asks_again_waits_for_no_turn_of_its_own(
-    site: Site, gate: Gatekeeper, session: Session
-) -> None:
+async def test_middleware_that_asks_again_does_not_deadlock(site: Site, gate: Gatekeeper, session: Session) -> None:
     robots = () if isinstance(session, PoliteSession) else (RobotsMiddleware(gate, pace=True),)
 
     async def twice(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -510,9 +490,7 @@ async def test_middleware_or_trace_that_first_makes_another_request_does_not_dea
     assert site.seen[-1].headers.get("Authorization") == (None if by_trace else "page /token")
 
 
-async def test_middleware_that_raises_or_answers_itself_ends_the_turn(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
+async def test_turn_ends_if_a_middleware_fails_or_answers(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     async def refuse(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         raise LookupError("not today")
 
@@ -689,9 +667,7 @@ async def test_redirect_is_exempt_within_the_host_and_judged_at_another(
     assert (other.paths, turns(gate)) == (["/robots.txt", "/page"], 0)
 
 
-async def test_request_that_a_middleware_sends_elsewhere_is_exempt_within_the_host(
-    site: Site, other: Site, polite: PoliteSession
-) -> None:
+async def test_exempt_request_may_be_led_to_its_own_host_alone(site: Site, other: Site, polite: PoliteSession) -> None:
     async def leave(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         request.url = request.url.with_host(other.host).with_port(int(other.base.rpartition(":")[2]))
         request.headers["Host"] = request.url.raw_authority
@@ -803,9 +779,7 @@ async def says(socket: aiohttp.ClientWebSocketResponse[Any], text: str) -> str:
         return str(await socket.receive_str())
 
 
-async def test_disallowed_websocket_is_not_opened(
-    site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
+async def test_disallowed_websocket_is_denied(site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     for base in (site.ws, site.base):
         with pytest.raises(ClientDisallowed) as caught:
             await polite.ws_connect(f"{base}/private/ws")
@@ -860,9 +834,7 @@ async def test_refused_handshake_ends_the_turn(site: Site, gate: Gatekeeper, pol
 
 
 @pytest.mark.parametrize("path", ["/429", "/503"])
-async def test_handshake_that_is_too_many_closes_the_host(
-    site: Site, gate: Gatekeeper, polite: PoliteSession, path: str
-) -> None:
+async def test_handshake_may_close_the_host(site: Site, gate: Gatekeeper, polite: PoliteSession, path: str) -> None:
     with pytest.raises(aiohttp.WSServerHandshakeError):
         await polite.ws_connect(f"{site.ws}{path}")
     assert turns(gate) == 0
@@ -888,9 +860,7 @@ async def test_open_websocket_holds_up_nobody(site: Site, gate: Gatekeeper, poli
     ]
 
 
-async def test_handshake_waits_for_its_turn_and_follows_redirects(
-    site: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
+async def test_handshake_waits_and_follows_redirects(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     site.redirects["/moved"] = (302, "/ws")
     async with polite.get(f"{site.base}/slow"):
         waiting = apart(polite.ws_connect(f"{site.ws}/moved"))

@@ -101,9 +101,7 @@ async def test_bypass_is_logged_as_a_warning_once_for_each_site_though_nobody_li
     assert len(long.getMessage()) < 400
 
 
-async def test_bypass_is_reported_when_it_is_sent_though_it_fails(
-    site: Site, session: aiohttp.ClientSession, told: Told
-) -> None:
+async def test_bypass_is_reported_even_if_it_fails(site: Site, session: aiohttp.ClientSession, told: Told) -> None:
     task = asyncio.create_task(session._request("GET", f"{site.base}/silent", middlewares=()))
     await until(lambda: site.paths == ["/silent"])
     assert told == [MiddlewareBypassed("GET", f"{site.base}/silent")]
@@ -307,9 +305,7 @@ async def test_attempts_at_once_are_each_compared_with_what_was_judged_for_them(
     assert (sorted(site.pages), told) == (["/a", "/a", "/b"], [])
 
 
-async def test_requests_of_a_polite_session_are_never_reported(
-    site: Site, gate: Gatekeeper, robots: RobotsMiddleware, told: Told
-) -> None:
+async def test_polite_session_is_no_bypass(site: Site, gate: Gatekeeper, robots: RobotsMiddleware, told: Told) -> None:
     site.redirects["/a"] = (302, "/b")
     async with PoliteSession(gate, trace_configs=[robots.trace_config()]) as polite:
         await polite.get(f"{site.base}/a")

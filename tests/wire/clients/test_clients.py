@@ -64,9 +64,7 @@ async def get(kind: str, gate: AgentView, url: str, headers: Any = None, own: An
 
 
 @however_it_asks
-async def test_redirect_to_a_disallowed_page_is_not_followed(
-    site: Site, other: Site, client: Client, gate: Gatekeeper
-) -> None:
+async def test_disallowed_redirect_is_not_followed(site: Site, other: Site, client: Client, gate: Gatekeeper) -> None:
     other.robots = "User-agent: *\nDisallow: /shop\n"
     site.redirects = {"/a": (302, "/private/a"), "/b": (302, f"{other.base}/shop")}
     for path in ("/private/page", *site.redirects):
@@ -104,9 +102,7 @@ async def test_all_lines_of_a_header_set_the_pace(site: Site, client: Client, ga
     assert refused.not_before - time.time() > 90
 
 
-async def test_crossed_redirects_do_not_wait_for_each_other(
-    site: Site, other: Site, client: Client, gate: Gatekeeper
-) -> None:
+async def test_crossed_redirects_do_not_deadlock(site: Site, other: Site, client: Client, gate: Gatekeeper) -> None:
     site.redirects["/cross"] = (302, f"{other.base}/page")
     other.redirects["/cross"] = (302, f"{site.base}/page")
     async with asyncio.timeout(10):
@@ -127,9 +123,7 @@ async def test_requests_of_one_host_keep_their_distance(site: Site, kind: str) -
     judge(site, min_delay_s=0.05)
 
 
-async def test_requests_that_are_cancelled_at_any_moment_give_their_turns_back(
-    site: Site, client: Client, gate: Gatekeeper
-) -> None:
+async def test_cancelled_requests_give_their_turns_back(site: Site, client: Client, gate: Gatekeeper) -> None:
     chance = random.Random(9309)
     site.work_s = 0.005
     for _ in range(5):
@@ -220,9 +214,7 @@ async def test_each_hop_is_a_question(site: Site, gate: Gatekeeper, client: Clie
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("max_wait_s", [None, 60.0])
-async def test_question_that_is_judged_again_after_the_wait_is_counted_once(
-    site: Site, max_wait_s: float | None
-) -> None:
+async def test_question_that_is_judged_again_after_a_wait_is_counted_once(site: Site, max_wait_s: float | None) -> None:
     for denied in (False, True):
         async with slow_gate(0.1) as gate, PoliteSession(gate, max_wait_s=max_wait_s) as web:
             waiting = asyncio.create_task(web.get(f"{site.base}/page"))

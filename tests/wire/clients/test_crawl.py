@@ -306,9 +306,7 @@ async def test_pages_of_a_crawl_are_read_back(
     assert request.rec_headers.get_header("WARC-Concurrent-To") == answer.rec_headers.get_header("WARC-Record-ID")
 
 
-async def test_part_of_a_body_is_truncated_and_secrets_are_left_out(
-    site: LinkedSite, gate: Gatekeeper, tmp_path: Path
-) -> None:
+async def test_partial_body_is_marked_and_secrets_left_out(site: LinkedSite, gate: Gatekeeper, tmp_path: Path) -> None:
     secrets = {"Authorization": "Basic secret", "Cookie": "key=secret", "X-Mine": "kept"}
     async with (
         WarcFile(tmp_path / "a.warc") as archive,
@@ -355,9 +353,7 @@ async def test_file_that_exists_is_kept_and_a_closed_file_takes_no_response(site
 
 
 @pytest.mark.parametrize("kind", ["form", "stream"])
-async def test_request_record_states_no_length_of_a_body_that_it_lacks(
-    site: LinkedSite, tmp_path: Path, kind: str
-) -> None:
+async def test_request_record_states_no_length_of_a_missing_body(site: LinkedSite, tmp_path: Path, kind: str) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         yield b"q=1"
 

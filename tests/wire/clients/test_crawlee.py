@@ -139,9 +139,7 @@ def crawler_of(
 
 
 @pytest.mark.parametrize("kind", first_of(1, ["ParselCrawler", "BeautifulSoupCrawler"]))
-async def test_crawl_with_links_is_polite_and_complete(
-    site: LinkedSite, queue: RequestQueue, refused: Refused, kind: str
-) -> None:
+async def test_crawl_is_polite_and_complete(site: LinkedSite, queue: RequestQueue, refused: Refused, kind: str) -> None:
     async with slow_gate(0.1) as gate, PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager:
         crawler = crawler_of(getattr(crawlers, kind), manager)
         await crawler.run([f"{site.base}/"])
@@ -260,9 +258,7 @@ async def test_site_that_refuses_or_whose_wait_is_too_long_is_given_up(
 
 
 @pytest.mark.full
-async def test_site_whose_retry_after_is_too_long_is_given_up(
-    site: LinkedSite, queue: RequestQueue, refused: Refused
-) -> None:
+async def test_site_with_a_long_wait_is_given_up(site: LinkedSite, queue: RequestQueue, refused: Refused) -> None:
     async with (
         brief() as gate,
         PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_wait_s=5.0) as manager,
@@ -298,9 +294,7 @@ async def fetched(manager: PoliteRequestManager) -> Request:
 
 
 @pytest.mark.full
-async def test_stopped_crawl_loses_no_request(
-    site: LinkedSite, gate: Gatekeeper, queue: RequestQueue, refused: Refused
-) -> None:
+async def test_stop_loses_no_request(site: LinkedSite, gate: Gatekeeper, queue: RequestQueue, refused: Refused) -> None:
     urls = {f"{site.base}/{number}" for number in range(20)} | {f"{site.base}/private/{number}" for number in range(3)}
     await queue.add_requests(sorted(urls))
     done: set[str] = set()
@@ -406,9 +400,7 @@ async def test_credentials_do_not_go_to_another_origin(site: LinkedSite, other: 
 
 
 @pytest.mark.full
-async def test_request_that_states_another_crawler_is_judged_for_that_crawler(
-    site: LinkedSite, manager: PoliteRequestManager
-) -> None:
+async def test_request_is_judged_for_the_crawler_it_states(site: LinkedSite, manager: PoliteRequestManager) -> None:
     site.robots = "User-agent: *\nAllow: /\n\nUser-agent: OtherBot\nDisallow: /a\n"
     headers = {"User-Agent": "OtherBot/1.0"}
     crawler = crawler_of(HttpCrawler, manager)
@@ -525,9 +517,7 @@ async def test_arguments_of_the_wrong_type_are_refused(gate: Gatekeeper, queue: 
 
 @pytest.mark.full
 @pytest.mark.parametrize("site_class", [HtmlSite])
-async def test_browser_crawl_uses_the_turns_of_the_manager(
-    site: HtmlSite, other: HtmlSite, queue: RequestQueue
-) -> None:
+async def test_browser_crawl_uses_turns_of_the_manager(site: HtmlSite, other: HtmlSite, queue: RequestQueue) -> None:
     site.html["/"] = "".join(f"<a href={path}>x</a>" for path in ("/a", "/moved", "/private/a", "/hidden"))
     site.redirects |= {"/moved": (302, f"{other.base}/b"), "/hidden": (302, "/private/b")}
     titles: list[str] = []

@@ -54,9 +54,7 @@ async def test_request_within_a_turn_uses_that_turn(site: Site, gate: Gatekeeper
     assert site.pages == ["/1", "/2", "/3", "/4"]
 
 
-async def test_child_task_uses_the_turn_of_its_parent_and_shares_it_with_no_other(
-    site: Site, gate: Gatekeeper, client: Client
-) -> None:
+async def test_child_task_uses_the_turn_of_its_parent_alone(site: Site, gate: Gatekeeper, client: Client) -> None:
     async with gate.turn(f"{site.base}/1") as turn:
         assert await asyncio.wait_for(client.get(turn.url), 5) == 200
     async with gate.turn(f"{site.base}/2") as turn:
@@ -84,9 +82,7 @@ async def test_answer_is_recorded_once(site: Site, gate: Gatekeeper, client: Cli
         assert refused.not_before - gate.state.clock.wall() == pytest.approx(3_600, abs=60)
 
 
-async def test_redirect_ends_the_turn_and_the_next_hop_takes_its_own(
-    site: Site, other: Site, gate: Gatekeeper, client: Client
-) -> None:
+async def test_each_hop_takes_a_turn_of_its_own(site: Site, other: Site, gate: Gatekeeper, client: Client) -> None:
     site.redirects["/moved"] = (302, f"{other.base}/page")
     other.redirects["/back"] = (302, f"{site.base}/page")
     async with gate.turn(f"{site.base}/moved") as turn:
@@ -124,9 +120,7 @@ async def test_url_that_the_client_rewrites_is_judged_as_it_is_sent(site: Site, 
     assert site.pages == []
 
 
-async def test_turn_of_another_agent_or_gatekeeper_or_that_was_used_is_not_used(
-    site: Site, gate: Gatekeeper, client: Client
-) -> None:
+async def test_turn_of_another_or_that_was_used_is_not_used(site: Site, gate: Gatekeeper, client: Client) -> None:
     other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0 (+https://example.com/bot)")
     async with other.turn(f"{site.base}/page") as turn:
         with pytest.raises(ConfigurationError, match=r"as examplebot, .* for otherbot: .*gate\.agent"):
@@ -155,9 +149,7 @@ async def test_cancelled_request_ends_the_turn_that_it_used(site: Site, gate: Ga
         assert await client.get(f"{site.base}/page") == 200
 
 
-async def test_kept_connection_that_is_dead_costs_a_turn_for_each_attempt(
-    site: Site, gate: Gatekeeper, client: Client
-) -> None:
+async def test_dead_connection_costs_a_turn_for_each_attempt(site: Site, gate: Gatekeeper, client: Client) -> None:
     await client.get(f"{site.base}/page")
     site.drops = 1
     async with gate.turn(f"{site.base}/drop") as turn:
@@ -185,9 +177,7 @@ async def test_nested_turn_of_a_host_is_an_error_at_once(site: Site, gate: Gatek
         assert not gate.try_turn(f"{site.base}/2")  # it never waits: an answer, and no error
 
 
-async def test_request_of_another_page_within_a_turn_is_an_error_at_once(
-    site: Site, other: Site, gate: Gatekeeper, client: Client
-) -> None:
+async def test_other_page_within_a_turn_is_an_error(site: Site, other: Site, gate: Gatekeeper, client: Client) -> None:
     async with gate.turn(f"{site.base}/1") as turn:
         children = asyncio.gather(*(client.get(f"{site.base}/{n}") for n in (2, 3)), return_exceptions=True)
         for error in await asyncio.wait_for(children, 5):

@@ -72,9 +72,7 @@ async def test_response_that_is_given_up_is_reset(site: Http2Site, gate: Gatekee
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("path", ["/silent", "/slow"])
-async def test_request_that_times_out_ends_at_the_server(
-    site: Http2Site, client: httpx.AsyncClient, library: Library, path: str
-) -> None:
+async def test_timeout_ends_the_stream(site: Http2Site, client: httpx.AsyncClient, library: Library, path: str) -> None:
     with pytest.raises(library.http.ReadTimeout):
         await client.get(f"{site.base}{path}", timeout=0.1)
     await client.get(f"{site.base}/page")
@@ -93,9 +91,7 @@ async def test_stream_that_is_dropped_is_reset(site: Http2Site, gate: Gatekeeper
     assert (site.beside, site.ended) == ([], [("/slow", "reset")])
 
 
-async def test_other_requests_of_the_connection_go_on(
-    site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient
-) -> None:
+async def test_others_on_the_connection_go_on(site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient) -> None:
     gate.set_policy("127.0.0.1", HostPolicy(max_concurrent=2))
     await client.get(f"{site.base}/page")
     request = asyncio.create_task(client.get(f"{site.base}/silent"))
@@ -122,9 +118,7 @@ async def test_connection_on_which_no_reset_can_be_sent_is_closed(
     assert (site.beside, site.ended, site.connections) == ([], [("/slow", "closed")], 2)
 
 
-async def test_response_of_a_transport_within_another_is_reset(
-    site: Http2Site, gate: Gatekeeper, library: Library
-) -> None:
+async def test_response_of_a_wrapped_transport_is_reset(site: Http2Site, gate: Gatekeeper, library: Library) -> None:
     class Logging(library.http.AsyncBaseTransport):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             self.sender = library.http.AsyncHTTPTransport(http1=False, http2=True)
@@ -239,9 +233,7 @@ async def test_request_that_is_cancelled_as_it_waits_for_the_connection_of_anoth
 
 
 @pytest.mark.parametrize("library", ["httpx"], indirect=True)  # httpx2 counts its permits in one step
-async def test_request_that_is_cancelled_as_httpcore_counts_its_permits_hides_no_stream(
-    site: Http2Site, client: httpx.AsyncClient
-) -> None:
+async def test_cancellation_as_permits_are_counted_hides_no_stream(site: Http2Site, client: httpx.AsyncClient) -> None:
     stage = Stage("http2.send_connection_init.complete")
     stage.go_on.set()
     first = asyncio.create_task(client.get(f"{site.base}/page", extensions={"trace": stage.trace}))
@@ -260,9 +252,7 @@ async def test_request_that_is_cancelled_as_httpcore_counts_its_permits_hides_no
 
 
 @pytest.mark.realtime
-async def test_page_of_a_crawl_that_times_out_ends_at_the_server(
-    site: Http2Site, gate: Gatekeeper, library: Library
-) -> None:
+async def test_page_of_a_crawl_that_times_out_is_closed(site: Http2Site, gate: Gatekeeper, library: Library) -> None:
     pages: list[str] = []
 
     async def handle(page: CrawlPage[str], response: object) -> None:

@@ -374,9 +374,7 @@ async def test_dropped_response_is_closed_by_the_collector(scripted: Scripted) -
     assert dropped == [TurnDropped("example.com", f"{SITE}/a")] * 2
 
 
-async def test_dropped_response_gives_its_host_back_where_warnings_are_errors(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_warning_as_an_error_gives_the_host_back(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     raised: list[BaseException | None] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
     with warnings.catch_warnings():
@@ -428,9 +426,7 @@ async def test_client_enters_and_exits_the_wrapped_transport_but_not_the_gate(sc
 
 
 @pytest.mark.parametrize("is_left", [False, True])
-async def test_closing_ends_the_turns_of_open_responses_and_raises_in_waiting_requests(
-    scripted: Scripted, *, is_left: bool
-) -> None:
+async def test_closing_ends_open_turns_and_raises_in_waiting_requests(scripted: Scripted, *, is_left: bool) -> None:
     response = await scripted.open()
     waiting = apart(scripted.client.get(f"{SITE}/b"))
     await settle()
@@ -512,9 +508,7 @@ def test_name_of_httpx_may_stand_for_httpx2() -> None:
 # Over real servers
 
 
-async def test_every_method_and_answer_ends_its_turn(
-    site: Site, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
-) -> None:
+async def test_answer_ends_its_turn(site: Site, client: httpx.AsyncClient, gate: Gatekeeper, library: Library) -> None:
     methods = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
     for path in ("/page", "/204", "/404"):
         for method in methods:
@@ -527,9 +521,7 @@ async def test_every_method_and_answer_ends_its_turn(
     assert turns(gate) == 0
 
 
-async def test_robots_txt_sees_neither_cookies_nor_credentials(
-    site: Site, other: Site, gate: Gatekeeper, library: Library
-) -> None:
+async def test_robots_txt_sees_no_credentials(site: Site, other: Site, gate: Gatekeeper, library: Library) -> None:
     site.redirects["/moved"] = (302, f"{other.base}/page")
     async with library.http.AsyncClient(
         transport=library.polite.PoliteTransport(gate),
@@ -572,9 +564,7 @@ async def test_requests_that_hooks_and_auth_flows_make_or_change_are_judged_as_t
     assert site.pages == ["/token", "/other", "/last"]
 
 
-async def test_upgrade_holds_its_host_during_the_handshake_only(
-    site: Site, client: httpx.AsyncClient, gate: Gatekeeper
-) -> None:
+async def test_upgrade_ends_its_turn_at_once(site: Site, client: httpx.AsyncClient, gate: Gatekeeper) -> None:
     async with client.stream("GET", f"{site.base}/ws", headers=UPGRADE) as response:
         assert (response.status_code, turns(gate)) == (101, 0)
         await client.get(f"{site.base}/page")
@@ -632,9 +622,7 @@ async def test_proxies_of_the_environment_are_not_used_and_that_of_the_client_le
     assert (site.pages, len(other.seen), gate.statistics().decisions) == (["/page"], 1, 1)  # which is why nobody should
 
 
-async def test_mounted_transport_judges_what_is_mounted_there(
-    site: Site, other: Site, gate: Gatekeeper, library: Library
-) -> None:
+async def test_mounted_transport_judges_its_own(site: Site, other: Site, gate: Gatekeeper, library: Library) -> None:
     async with library.http.AsyncClient(mounts={"http://127.0.0.1": library.polite.PoliteTransport(gate)}) as client:
         with pytest.raises(Disallowed):
             await client.get(f"{site.base}/private")
@@ -663,9 +651,7 @@ def cached(gate: Gatekeeper, folder: Path) -> httpx.AsyncClient:
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("site_class", [Tagged])
-async def test_fresh_page_needs_no_request_and_each_conditional_request_has_its_turn(
-    site: Tagged, tmp_path: Path
-) -> None:
+async def test_fresh_page_needs_no_request_and_each_conditional_one_has_its_turn(site: Tagged, tmp_path: Path) -> None:
     async with slow_gate(0.1) as gate, cached(gate, tmp_path) as client:
         for path in ("/fresh", "/fresh", "/page", "/page", "/page"):
             response = await client.get(f"{site.base}{path}")

@@ -214,9 +214,7 @@ async def test_fault_of_the_last_address_is_raised_after_the_retries(wire: Wire)
     assert wire.names.asked == ["site.example"] * 6  # each attempt has its own check
 
 
-async def test_lookup_that_fails_or_never_ends_is_an_error_to_connect(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_or_endless_lookup_is_an_error_to_connect(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     async def encode(host: str, port: int, /) -> Sequence[str]:
         return [("a" * 64).encode("idna").decode()]
 

@@ -142,9 +142,7 @@ async def test_redirect_to_what_is_no_http_url_is_a_fault(site: Site, fetcher: F
         assert (await gate.check(f"{site.base}/page")).reason is Reason.UNREACHABLE
 
 
-async def test_validators_are_sent_to_the_url_that_they_are_of_and_no_other(
-    site: Site, other: Site, fetcher: Fetcher
-) -> None:
+async def test_validators_are_sent_to_their_own_url_alone(site: Site, other: Site, fetcher: Fetcher) -> None:
     site.redirects, other.status = {"/robots.txt": f"{other.base}/file"}, 304
     date, fields = "Sun, 06 Nov 1994 08:49:37 GMT", ("If-None-Match", "If-Modified-Since")
     for validators, sent in (
@@ -167,9 +165,7 @@ async def test_endless_body_is_cut_behind_a_line(site: Site, fetcher: Fetcher) -
 
 
 @pytest.mark.realtime
-async def test_body_that_cannot_be_read_or_does_not_come_is_a_fault(
-    site: Site, fetcher: Fetcher, unused_tcp_port: int
-) -> None:
+async def test_unreadable_or_missing_body_is_a_fault(site: Site, fetcher: Fetcher, unused_tcp_port: int) -> None:
     for encoding in ("gzip", "br"):
         site.headers = {"Content-Encoding": encoding}
         assert (await fault_of(fetcher, site.ask()))[0] is FaultKind.ENCODING

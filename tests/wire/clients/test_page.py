@@ -185,9 +185,7 @@ async def test_of_other_media_the_body_is_not_read(site: Pages, polite: PoliteSe
     assert (said(page), page.truncated) == ([HEADER], False)
 
 
-async def test_body_that_was_streamed_or_released_before_or_has_a_fault_is_an_error(
-    site: Pages, polite: PoliteSession
-) -> None:
+async def test_body_that_was_streamed_or_released_or_is_bad_is_an_error(site: Pages, polite: PoliteSession) -> None:
     for octets in (10, -1):
         async with polite.get(f"{site.base}/page") as response:
             await response.content.read(octets)

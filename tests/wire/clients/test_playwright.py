@@ -103,9 +103,7 @@ async def test_redirects_are_followed_in_turns_with_their_cookies(site: HtmlSite
 
 
 @pytest.mark.full
-async def test_redirect_to_a_disallowed_page_is_not_followed(
-    site: HtmlSite, other: HtmlSite, page: Page, tab: PolitePage
-) -> None:
+async def test_disallowed_target_is_not_followed(site: HtmlSite, other: HtmlSite, page: Page, tab: PolitePage) -> None:
     site.redirects |= {"/a": (302, "/b"), "/b": (307, f"{other.base}/private/c"), "/c": (302, "/d")}
     for goto in (tab.goto, page.goto):  # frameworks call that of the page
         with pytest.raises(Disallowed) as refused:
@@ -169,9 +167,7 @@ async def test_redirect_that_leads_nowhere_shows_its_body_and_is_not_followed(
 
 
 @pytest.mark.full
-async def test_cookie_of_a_redirect_replaces_a_header_of_the_page(
-    site: HtmlSite, browser: Browser, gate: Gatekeeper
-) -> None:
+async def test_cookie_of_a_redirect_replaces_the_header(site: HtmlSite, browser: Browser, gate: Gatekeeper) -> None:
     context = await context_of(browser, extra_http_headers={"X-Test": "1"})
     await context.add_cookies([{"name": "from-a", "value": "no", "url": site.base}])
     site.redirects["/a"] = (302, "/b")
@@ -260,9 +256,7 @@ async def test_navigation_within_the_document_gives_its_turn_back(site: HtmlSite
 
 
 @pytest.mark.full
-async def test_navigation_of_the_page_itself_is_paced_and_follows_redirects_in_turns(
-    site: HtmlSite, other: HtmlSite, page: Page
-) -> None:
+async def test_navigation_of_the_page_is_paced_with_its_redirects(site: HtmlSite, other: HtmlSite, page: Page) -> None:
     site.redirects["/moved"] = (302, f"{other.base}/here")
     other.redirects["/here"] = (302, "/there#part")
     clicks = {
@@ -370,9 +364,7 @@ FETCH = "(path) => fetch(path, {method: 'POST', body: 'q'}).then(r => r.text(), 
 
 
 @pytest.mark.full
-async def test_redirected_subresource_is_given_to_the_page(
-    site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper
-) -> None:
+async def test_redirected_part_reaches_the_page(site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     site.html["/"] = "<script src=/moved.js></script>"
     site.redirects |= {"/moved.js": (302, f"{other.base}/d.js"), "/foreign": (302, f"{other.base}/c")}
     site.redirects |= {"/302": (302, "/c"), "/307": (307, "/c")}
@@ -578,9 +570,7 @@ async def test_crash_of_a_page_ends_its_requests(site: HtmlSite, page: Page, gat
 
 
 @pytest.mark.full
-async def test_cancelled_goto_takes_no_turn_and_a_cancelled_request_is_followed_by_a_pause(
-    site: HtmlSite, page: Page
-) -> None:
+async def test_cancelled_goto_takes_no_turn_and_a_pause_follows_a_request(site: HtmlSite, page: Page) -> None:
     async with slow_gate(2.0) as gate:
         tab = await polite_page(page, gate)
         await tab.goto(f"{site.base}/a")
@@ -636,9 +626,7 @@ async def test_scope_may_be_ended_twice(tab: PolitePage) -> None:
 
 
 @pytest.mark.full
-async def test_turn_of_the_task_and_a_given_turn_are_used(
-    site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper
-) -> None:
+async def test_held_and_given_turns_are_used(site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     tab = await polite_page(page, gate, max_wait_s=5)
     async with gate.turn(f"{site.base}/a") as held:
         with pytest.raises(TurnHeld):
@@ -709,9 +697,7 @@ async def test_second_call_replaces_the_first(site: HtmlSite, other: HtmlSite, p
 
 
 @pytest.mark.full
-async def test_context_that_runs_a_service_worker_is_refused(
-    site: HtmlSite, browser: Browser, gate: Gatekeeper
-) -> None:
+async def test_context_that_runs_service_workers_is_refused(site: HtmlSite, browser: Browser, gate: Gatekeeper) -> None:
     site.answers["/worker.js"] = script
     context = await context_of(browser, service_workers="allow")
     page = await context.new_page()

@@ -121,9 +121,7 @@ def turns(gate: Gate) -> int:
 # Each hop
 
 
-def test_page_is_requested_in_a_turn_in_the_name_of_the_gate(
-    site: Moody, session: requests.Session, gate: Gate
-) -> None:
+def test_page_is_requested_in_a_turn_and_the_gates_name(site: Moody, session: requests.Session, gate: Gate) -> None:
     response = session.get(f"{site.base}/page?a=1")
     assert (response.status_code, response.text) == (200, "page /page?a=1")
     assert session.get(f"{site.base}/digest", auth=HTTPDigestAuth("me", "secret")).status_code == 200
@@ -132,9 +130,7 @@ def test_page_is_requested_in_a_turn_in_the_name_of_the_gate(
     assert turns(gate) == 0
 
 
-def test_redirect_to_a_disallowed_page_is_not_followed(
-    site: Moody, other: Moody, session: requests.Session, gate: Gate
-) -> None:
+def test_disallowed_redirect_is_not_followed(site: Moody, other: Moody, session: requests.Session, gate: Gate) -> None:
     other.robots = "User-agent: *\nDisallow: /shop\n"
     site.redirects = {f"/{name}": (302, to) for name, to in (("a", "/private/a"), ("b", f"{other.base}/shop"))}
     site.redirects["/c"] = (302, f"{other.base}/private")

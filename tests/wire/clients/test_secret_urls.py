@@ -61,9 +61,7 @@ def leaking(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("library", CLIENTS)
-async def test_a_crawl_with_passwords_writes_none(
-    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, library: str
-) -> None:
+async def test_crawl_hides_secrets(site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, library: str) -> None:
     caplog.set_level(logging.DEBUG, logger="politesse")
     site.redirects = {"/moved": (302, "/elsewhere")}
     paths = ["/page", "/private", "/moved", "/raises", "/404"]
