@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import aiohttp
@@ -79,6 +79,18 @@ CLIENTS: dict[str, Callable[..., Client]] = {
     "PoliteTransport": partial(Httpx, "httpx"),
     "PoliteTransport of httpx2": partial(Httpx, "httpx2"),
 }
+
+
+@cache
+def use_memory() -> None:
+    """Keep Crawlee's own state in memory: files would be shared with the tests in other processes.
+
+    Crawlee takes one storage for a process.
+    """
+    from crawlee import service_locator
+    from crawlee.storage_clients import MemoryStorageClient
+
+    service_locator.set_storage_client(MemoryStorageClient())
 
 
 def judge(*sites: Site, min_delay_s: float = 0.0, agent: str = UA) -> None:

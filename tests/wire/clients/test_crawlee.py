@@ -34,8 +34,7 @@ from tests.support.sites import UA, Site, slow_gate, turns, until
 from tests.support.tasks import apart
 from tests.support.tiers import first_of
 from tests.wire.clients.browsers import HtmlSite, chromium
-from tests.wire.clients.clients import judge
-from tests.wire.clients.crawlee_memory import use_memory
+from tests.wire.clients.clients import judge, use_memory
 
 pytestmark = pytest.mark.realtime
 

@@ -29,8 +29,8 @@ from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
 from tests.support.sites import EAGER, UA
 from tests.support.tiers import first_of
-from tests.wire.clients.fork_program import INTERVAL_S
 from tests.wire.clients.journal_program import PUTS
+from tests.wire.clients.programs import INTERVAL_S
 
 pytestmark = pytest.mark.realtime
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.realtime
 async def reports(*parts: tuple[str, object, int]) -> list[list[Any]]:
     """Return what the two children of each part report; the last of its values is whether it was used before."""
     arguments = [str(value) for part in parts for value in part]
-    process = await started("fork_program", *arguments, options=(), stdout=asyncio.subprocess.PIPE)
+    process = await started("programs", "forked", *arguments, options=(), stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(60.0):
         printed, _ = await process.communicate()
     found = [json.loads(line) for line in printed.splitlines()]

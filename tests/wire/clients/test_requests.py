@@ -556,7 +556,7 @@ def test_errors_survive_a_pickle(site: Moody, gate: Gate) -> None:
 def started(*arguments: str) -> subprocess.Popen[str]:
     # An interrupted program drops its open response.
     warning = ["-W", "error", *(["-W", "ignore::ResourceWarning"] if "fetching" in arguments else [])]
-    command = [sys.executable, *warning, "-m", "tests.wire.clients.sync_program", *arguments]
+    command = [sys.executable, *warning, "-m", "tests.wire.clients.programs", *arguments]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes)  # noqa: S603 - our own program
 
