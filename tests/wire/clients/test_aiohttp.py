@@ -470,9 +470,7 @@ async def test_middleware_that_asks_again_does_not_deadlock(site: Site, gate: Ga
 
 
 @pytest.mark.parametrize("by_trace", [False, True])
-async def test_middleware_or_trace_that_first_makes_another_request_does_not_deadlock(
-    site: Site, gate: Gatekeeper, *, by_trace: bool
-) -> None:
+async def test_request_of_a_middleware_or_trace_does_not_block(site: Site, gate: Gatekeeper, *, by_trace: bool) -> None:
     async def fetch_token(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         request.headers["Authorization"] = await visit(polite, f"{site.base}/token", middlewares=())
         return await handler(request)
@@ -650,9 +648,7 @@ async def test_exemption_is_for_its_own_request_alone(site: Site, polite: Polite
     assert site.paths[3:] == ["/robots.txt"]
 
 
-async def test_redirect_is_exempt_within_the_host_and_judged_at_another(
-    site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession
-) -> None:
+async def test_exemption_ends_with_its_host(site: Site, other: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     async for second in serving(Site()):  # another port is the same host
         site.redirects["/private/a"] = (302, f"{second.base}/private/b")
         second.redirects["/private/b"] = (302, f"{site.base}/private/c")

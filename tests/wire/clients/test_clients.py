@@ -26,10 +26,12 @@ from politesse import (
     Reason,
 )
 from politesse.events import Decided
+from politesse.integrations.playwright import polite_page
 from tests.support.events import events_of
 from tests.support.programs import run_code
 from tests.support.sites import UA, Site, slow_gate, turns, until
 from tests.support.tasks import apart
+from tests.wire.clients.browsers import HtmlSite, browsing, context_of
 from tests.wire.clients.clients import CLIENTS, SESSIONS, Aiohttp, Client, judge
 
 pytestmark = pytest.mark.timeout(30)
@@ -153,6 +155,23 @@ for names in sys.argv[1:]:
     assert [line.partition(" (")[0] for line in told] == [
         f"politesse.integrations.{name} needs the extra '{name}'; {IN_A_CHECKOUT} '.[{name}]'" for name in extras
     ]
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("site_class", [HtmlSite])
+async def test_page_of_a_browser_is_loaded_unless_it_is_disallowed(site: HtmlSite, gate: Gatekeeper) -> None:
+    async with browsing() as browser:
+        page = await (await context_of(browser)).new_page()
+        tab = await polite_page(page, gate)
+        response = await tab.goto(f"{site.base}/a")
+        assert response is not None
+        assert (response.status, await page.title(), page.url) == (200, "/a", f"{site.base}/a")
+        with pytest.raises(Disallowed) as refused:
+            await tab.goto(f"{site.base}/private/x")
+        assert refused.value.verdict.reason is Reason.DISALLOW_RULE
+        assert await page.title() == "/a"
+    assert (site.paths, turns(gate)) == (["/robots.txt", "/a"], 0)
+    judge(site)
 
 
 # One decision is counted for each question

@@ -35,6 +35,7 @@ from tests.wire.clients.clients import judge
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(60)]
 
+Queue = PoliteQueue[object]
 BODY = "é" * 5_000
 
 
@@ -90,8 +91,8 @@ async def web_client(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncI
 
 
 @pytest.fixture
-def queue(gate: Gatekeeper) -> PoliteQueue[object]:
-    return PoliteQueue(gate)
+def queue(gate: Gatekeeper) -> Queue:
+    return Queue(gate)
 
 
 async def body(response: Any) -> str:
@@ -112,7 +113,7 @@ class Pages:
 
 
 async def test_every_client_crawls_and_the_servers_find_no_fault(
-    gate: Gatekeeper, queue: PoliteQueue[object], web_client: Any, site: LinkedSite, other: LinkedSite
+    gate: Gatekeeper, queue: Queue, web_client: Any, site: LinkedSite, other: LinkedSite
 ) -> None:
     site.links = ("/a", "/private/x", "/moved", "/404", "/%7Euser?%26", f"{other.base}/", "mailto:us", "/a#part")
     site.redirects = {"/moved": (301, f"{other.base}/far")}
@@ -134,7 +135,7 @@ async def test_every_client_crawls_and_the_servers_find_no_fault(
 
 
 async def test_body_that_is_read_frees_its_host_before_handle_returns_and_ends_the_request_of_its_record(
-    queue: PoliteQueue[object], web_client: Any, site: LinkedSite
+    queue: Queue, web_client: Any, site: LinkedSite
 ) -> None:
     records: list[dict[str, Any]] = []
     both, under_way = asyncio.Event(), []
@@ -156,7 +157,7 @@ async def test_body_that_is_read_frees_its_host_before_handle_returns_and_ends_t
 
 @pytest.mark.parametrize("web_client", first_of(1, CLIENTS), indirect=True)
 async def test_every_client_reads_sitemaps_as_streams(
-    gate: Gatekeeper, queue: PoliteQueue[object], web_client: Any, site: LinkedSite, other: LinkedSite
+    gate: Gatekeeper, queue: Queue, web_client: Any, site: LinkedSite, other: LinkedSite
 ) -> None:
     maps = ("/one.xml.gz", "/two", "/moved.xml", "/404.xml", "/broken.xml")
     site.robots += "".join(f"Sitemap: {site.base}{path}\n" for path in maps) + f"Sitemap: {other.base}/index.xml\n"
@@ -191,7 +192,7 @@ async def test_a_request_that_fails_is_logged_in_the_words_of_its_error(caplog: 
     caplog.set_level(logging.INFO, "politesse.queue")
     url = f"http://127.0.0.1:{free_port()}/"
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate, PoliteSession(gate) as web_client:
-        queue = PoliteQueue[object](gate)
+        queue = Queue(gate)
         await queue.put(url)
         report = await queue.crawl(web_client, Pages())
     [line] = caplog.messages
@@ -200,8 +201,8 @@ async def test_a_request_that_fails_is_logged_in_the_words_of_its_error(caplog: 
     assert report.failed == 1
 
 
-async def test_a_refusal_closes_its_host_once_and_the_url_is_left(
-    gate: Gatekeeper, queue: PoliteQueue[object], web_client: Any, site: LinkedSite
+async def test_a_refusal_closes_its_host_once(
+    gate: Gatekeeper, queue: Queue, web_client: Any, site: LinkedSite
 ) -> None:
     closures = events_of(gate, HostClosed)
     await queue.put(f"{site.base}/503")
@@ -214,7 +215,7 @@ async def test_a_refusal_closes_its_host_once_and_the_url_is_left(
 
 
 async def test_a_server_that_hangs_up_is_a_failure_and_a_session_that_is_closed_ends_the_crawl(
-    gate: Gatekeeper, queue: PoliteQueue[object], web_client: Any, site: LinkedSite
+    gate: Gatekeeper, queue: Queue, web_client: Any, site: LinkedSite
 ) -> None:
     errors: list[str] = []
 
@@ -238,15 +239,15 @@ async def test_a_server_that_hangs_up_is_a_failure_and_a_session_that_is_closed_
 async def test_the_pace_is_kept_whatever_the_number_of_workers(site: LinkedSite) -> None:
     site.links = tuple(f"/{place}" for place in range(8))
     async with slow_gate(0.1) as gate, PoliteSession(gate) as web:
-        queue, pages = PoliteQueue[object](gate), Pages()
+        queue, pages = Queue(gate), Pages()
         await queue.put(f"{site.base}/")
         await queue.crawl(web, pages, workers=20)
     assert len(pages.urls) == 9
     judge(site, min_delay_s=0.1)
 
 
-async def test_the_client_of_a_crawl_is_asynchronous_and_of_the_gate_of_the_queue(
-    gate: Gatekeeper, queue: PoliteQueue[object], site: LinkedSite
+async def test_client_of_a_crawl_is_asynchronous_and_of_its_gate(
+    gate: Gatekeeper, queue: Queue, site: LinkedSite
 ) -> None:
     async with Gatekeeper(UA, pacing=EAGER) as other, PoliteSession(other) as web:
         with pytest.raises(ConfigurationError, match=r"create the queue with PoliteQueue\(web.gate\)"):
@@ -273,7 +274,7 @@ def read(path: Path) -> list[tuple[str, str, Any, bytes]]:
 
 @pytest.mark.parametrize(("name", "client"), [("a.warc", "httpx.PoliteTransport"), ("a.warc.gz", "PoliteSession")])
 async def test_pages_of_a_crawl_are_read_back(
-    site: LinkedSite, gate: Gatekeeper, queue: PoliteQueue[object], tmp_path: Path, name: str, client: str
+    site: LinkedSite, gate: Gatekeeper, queue: Queue, tmp_path: Path, name: str, client: str
 ) -> None:
     for path in ("/packed", "/404?q=%C3%A9", "/private"):
         await queue.put(f"{site.base}{path}")

@@ -43,7 +43,7 @@ BRIEF: dict[str, Any] = {"request_handler_timeout": timedelta(seconds=10), "max_
 
 
 @dataclass
-class LinkedSite(Site):
+class Linked(Site):
     """A server whose first page has links, and whose page /busy is refused for a second, once."""
 
     busy: int = 0
@@ -70,7 +70,7 @@ class LinkedSite(Site):
 
 @pytest.fixture
 def site_class() -> type[Site]:
-    return LinkedSite
+    return Linked
 
 
 class Refused(list[tuple[str, Reason]]):
@@ -138,7 +138,7 @@ def crawler_of(
 
 
 @pytest.mark.parametrize("kind", first_of(1, ["ParselCrawler", "BeautifulSoupCrawler"]))
-async def test_crawl_is_polite_and_complete(site: LinkedSite, queue: RequestQueue, refused: Refused, kind: str) -> None:
+async def test_crawl_is_polite_and_complete(site: Linked, queue: RequestQueue, refused: Refused, kind: str) -> None:
     async with slow_gate(0.1) as gate, PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager:
         crawler = crawler_of(getattr(crawlers, kind), manager)
         await crawler.run([f"{site.base}/"])
@@ -149,8 +149,8 @@ async def test_crawl_is_polite_and_complete(site: LinkedSite, queue: RequestQueu
 
 
 @pytest.mark.full
-async def test_httpx_client_sends_the_gates_user_agent_and_crawls_several_hosts(
-    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager
+async def test_httpx_client_has_the_gates_user_agent(
+    site: Linked, other: Linked, manager: PoliteRequestManager
 ) -> None:
     client = PoliteHttpClient(manager, HttpxHttpClient(follow_redirects=False))
     crawler = crawler_of(HttpCrawler, manager, client)
@@ -166,8 +166,8 @@ def brief(**options: Any) -> Gatekeeper:
 
 @pytest.mark.full
 @pytest.mark.parametrize("status", [429, 503])
-async def test_retry_waits_until_the_closed_host_opens_while_other_hosts_go_on(
-    site: LinkedSite, other: LinkedSite, queue: RequestQueue, status: int
+async def test_retry_waits_while_other_hosts_go_on(
+    site: Linked, other: Linked, queue: RequestQueue, status: int
 ) -> None:
     site.busy, site.busy_status = 1, status
     async with brief() as gate, PoliteRequestManager(gate, queue) as manager:
@@ -181,9 +181,7 @@ async def test_retry_waits_until_the_closed_host_opens_while_other_hosts_go_on(
 
 
 @pytest.mark.full
-async def test_redirect_is_followed_in_turns_and_never_to_a_disallowed_page(
-    site: LinkedSite, other: LinkedSite, queue: RequestQueue
-) -> None:
+async def test_redirect_is_followed_in_turns_if_permitted(site: Linked, other: Linked, queue: RequestQueue) -> None:
     site.redirects |= {"/hidden": (301, "/private/page"), "/loop": (302, "/loop")}
     site.redirects["/moved"] = (302, f"{other.base}/here")
     other.redirects["/here"] = (308, "/there")
@@ -202,9 +200,7 @@ async def test_redirect_is_followed_in_turns_and_never_to_a_disallowed_page(
 
 
 @pytest.mark.full
-async def test_client_that_follows_redirects_itself_is_found_and_sends_nothing_more(
-    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager
-) -> None:
+async def test_client_that_follows_redirects_stops(site: Linked, other: Linked, manager: PoliteRequestManager) -> None:
     site.redirects["/moved"] = (302, "/target")
     crawler = crawler_of(HttpCrawler, manager, PoliteHttpClient(manager, ImpitHttpClient()))
     await crawler.run([f"{site.base}/moved"])
@@ -215,7 +211,7 @@ async def test_client_that_follows_redirects_itself_is_found_and_sends_nothing_m
     assert other.pages == []
 
 
-async def test_error_of_a_client_that_follows_redirects_says_what_to_pass(site: LinkedSite, gate: Gatekeeper) -> None:
+async def test_error_of_a_client_that_follows_redirects_says_what_to_pass(site: Linked, gate: Gatekeeper) -> None:
     site.redirects["/moved"] = (302, "/target")
     with pytest.raises(ConfigurationError, match=r"give ImpitHttpClient\(follow_redirects=False\)$"):
         await PoliteHttpClient(gate, ImpitHttpClient()).send_request(f"{site.base}/moved")
@@ -229,7 +225,7 @@ async def test_error_of_a_client_that_follows_redirects_says_what_to_pass(site: 
     ],
 )
 async def test_refusal_is_not_evaded_by_another_session(
-    site: LinkedSite, manager: PoliteRequestManager, kind: Callable[..., Any], status: int
+    site: Linked, manager: PoliteRequestManager, kind: Callable[..., Any], status: int
 ) -> None:
     site.busy, site.busy_status = 10, status
     site.redirects["/hidden"] = (301, "/private/page")
@@ -242,9 +238,7 @@ async def test_refusal_is_not_evaded_by_another_session(
 
 
 @pytest.mark.full
-async def test_site_that_refuses_or_whose_wait_is_too_long_is_given_up(
-    site: LinkedSite, other: LinkedSite, queue: RequestQueue, refused: Refused
-) -> None:
+async def test_refusing_site_is_given_up(site: Linked, other: Linked, queue: RequestQueue, refused: Refused) -> None:
     site.busy, site.busy_status, other.robots_status = 10, 403, 503
     async with (
         brief(refused_after=1) as gate,
@@ -257,7 +251,7 @@ async def test_site_that_refuses_or_whose_wait_is_too_long_is_given_up(
 
 
 @pytest.mark.full
-async def test_site_with_a_long_wait_is_given_up(site: LinkedSite, queue: RequestQueue, refused: Refused) -> None:
+async def test_site_with_a_long_wait_is_given_up(site: Linked, queue: RequestQueue, refused: Refused) -> None:
     async with (
         brief() as gate,
         PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_wait_s=5.0) as manager,
@@ -268,7 +262,7 @@ async def test_site_with_a_long_wait_is_given_up(site: LinkedSite, queue: Reques
 
 
 @pytest.mark.full
-async def test_crawl_ends_with_closed_error_when_the_gate_is_closed(site: LinkedSite, queue: RequestQueue) -> None:
+async def test_crawl_ends_with_closed_error_when_the_gate_is_closed(site: Linked, queue: RequestQueue) -> None:
     gate = slow_gate(60.0)
     manager = PoliteRequestManager(gate, queue)
     running = apart(crawler_of(HttpCrawler, manager).run([f"{site.base}/{number}" for number in range(3)]))
@@ -293,7 +287,7 @@ async def fetched(manager: PoliteRequestManager) -> Request:
 
 
 @pytest.mark.full
-async def test_stop_loses_no_request(site: LinkedSite, gate: Gatekeeper, queue: RequestQueue, refused: Refused) -> None:
+async def test_stop_loses_no_request(site: Linked, gate: Gatekeeper, queue: RequestQueue, refused: Refused) -> None:
     urls = {f"{site.base}/{number}" for number in range(20)} | {f"{site.base}/private/{number}" for number in range(3)}
     await queue.add_requests(sorted(urls))
     done: set[str] = set()
@@ -314,7 +308,7 @@ async def test_stop_loses_no_request(site: LinkedSite, gate: Gatekeeper, queue: 
 
 
 @pytest.mark.full
-async def test_reclaimed_request_waits_for_its_next_turn(site: LinkedSite, queue: RequestQueue) -> None:
+async def test_reclaimed_request_waits_for_its_next_turn(site: Linked, queue: RequestQueue) -> None:
     clock = ManualClock()
     fetcher, pacing = ScriptedFetcher({site.base: 404}), PacingOptions(min_delay_s=60.0, adaptive_factor=0.0)
     async with (
@@ -338,7 +332,7 @@ async def test_reclaimed_request_waits_for_its_next_turn(site: LinkedSite, queue
 
 
 @pytest.mark.full
-async def test_purge_and_drop_forget_the_requests_that_were_read(site: LinkedSite, gate: Gatekeeper) -> None:
+async def test_purge_and_drop_forget_the_requests_that_were_read(site: Linked, gate: Gatekeeper) -> None:
     manager = PoliteRequestManager(gate, await RequestQueue.open(alias="purged"))
     for forget in (manager.purge, manager.drop):
         await manager.add_requests([f"{site.base}/a", f"{site.base}/b"])
@@ -351,7 +345,7 @@ async def test_purge_and_drop_forget_the_requests_that_were_read(site: LinkedSit
 
 
 @pytest.mark.full
-async def test_manager_alone_paces_a_crawler_with_another_client(site: LinkedSite, queue: RequestQueue) -> None:
+async def test_manager_alone_paces_a_crawler_with_another_client(site: Linked, queue: RequestQueue) -> None:
     starts: list[float] = []
     async with slow_gate(0.2) as gate, PoliteRequestManager(gate, queue) as manager:
         crawler = BasicCrawler(request_manager=manager, configure_logging=False)
@@ -369,7 +363,7 @@ async def test_manager_alone_paces_a_crawler_with_another_client(site: LinkedSit
 
 
 @pytest.mark.full
-async def test_requests_of_handlers_are_judged_and_have_turns(site: LinkedSite, gate: Gatekeeper) -> None:
+async def test_requests_of_handlers_are_judged_and_have_turns(site: Linked, gate: Gatekeeper) -> None:
     site.redirects["/moved"] = (303, "/page")
     client = PoliteHttpClient(gate, sender())
     response = await client.send_request(f"{site.base}/moved", method="POST", payload=b"x", headers={"X-Key": "y"})
@@ -390,7 +384,7 @@ async def test_requests_of_handlers_are_judged_and_have_turns(site: LinkedSite, 
 
 
 @pytest.mark.full
-async def test_credentials_do_not_go_to_another_origin(site: LinkedSite, other: LinkedSite, gate: Gatekeeper) -> None:
+async def test_credentials_do_not_go_to_another_origin(site: Linked, other: Linked, gate: Gatekeeper) -> None:
     site.redirects["/moved"] = (302, f"{other.base}/page")
     headers = {"Authorization": "Basic eDp5", "Cookie": "a=b", "X-Key": "kept"}
     await PoliteHttpClient(gate, sender()).send_request(f"{site.base}/moved", headers=headers)
@@ -399,7 +393,7 @@ async def test_credentials_do_not_go_to_another_origin(site: LinkedSite, other: 
 
 
 @pytest.mark.full
-async def test_request_is_judged_for_the_crawler_it_states(site: LinkedSite, manager: PoliteRequestManager) -> None:
+async def test_request_is_judged_for_the_crawler_it_states(site: Linked, manager: PoliteRequestManager) -> None:
     site.robots = "User-agent: *\nAllow: /\n\nUser-agent: OtherBot\nDisallow: /a\n"
     headers = {"User-Agent": "OtherBot/1.0"}
     crawler = crawler_of(HttpCrawler, manager)
@@ -413,7 +407,7 @@ async def test_request_is_judged_for_the_crawler_it_states(site: LinkedSite, man
 
 @pytest.mark.parametrize("sends_by", ["client", "stream", "PoliteSession"])
 async def test_handler_requests_its_own_page_in_the_turn_of_the_manager(
-    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager, sends_by: str
+    site: Linked, gate: Gatekeeper, manager: PoliteRequestManager, sends_by: str
 ) -> None:
     client = PoliteHttpClient(manager, sender())
     async with PoliteSession(gate) as session:
@@ -438,9 +432,7 @@ async def test_handler_requests_its_own_page_in_the_turn_of_the_manager(
     judge(site)
 
 
-async def test_download_crawler_streams_in_the_turn_of_the_manager(
-    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
-) -> None:
+async def test_download_streams_in_its_turn(site: Linked, gate: Gatekeeper, manager: PoliteRequestManager) -> None:
     async def handle(context: FileDownloadCrawlingContext) -> None:
         assert turns(gate) == 1
         with pytest.raises(TurnHeld):
@@ -456,9 +448,7 @@ async def test_download_crawler_streams_in_the_turn_of_the_manager(
 
 
 @pytest.mark.parametrize("path", ["/login", "/a", "/moved"])
-async def test_hook_makes_a_request_before_the_page_is_requested(
-    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager, path: str
-) -> None:
+async def test_hook_may_request_a_page(site: Linked, other: Linked, manager: PoliteRequestManager, path: str) -> None:
     site.redirects["/moved"] = (302, f"{other.base}/back")
     other.redirects["/back"] = (302, f"{site.base}/login")
     crawler = crawler_of(HttpCrawler, manager, navigation_timeout=timedelta(seconds=10), **BRIEF)
@@ -474,7 +464,7 @@ async def test_hook_makes_a_request_before_the_page_is_requested(
 
 
 async def test_task_that_fetches_a_request_holds_its_turn_and_others_wait_for_it(
-    site: LinkedSite, other: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
+    site: Linked, other: Linked, gate: Gatekeeper, manager: PoliteRequestManager
 ) -> None:
     client = PoliteHttpClient(manager, sender())
     for path, pages in (("/a", ["/a"]), ("/b", ["/a", "/b"])):
@@ -552,9 +542,7 @@ GUIDE = (Path(__file__).parents[3] / "src/politesse/guides/crawlee.md").read_tex
 
 @pytest.mark.full
 @pytest.mark.parametrize("site_class", [HtmlSite])
-async def test_crawler_of_the_guide_judges_and_paces_the_requests_of_its_handlers(
-    site: HtmlSite, other: HtmlSite, queue: RequestQueue
-) -> None:
+async def test_crawler_of_the_guide_paces_its_handlers(site: HtmlSite, other: HtmlSite, queue: RequestQueue) -> None:
     [code] = [block for block in re.findall(r"```py\n(.*?)```", GUIDE, re.DOTALL) if "def browser_crawler" in block]
     options: dict[str, Any] = {"browser_launch_options": {"executable_path": chromium(), "chromium_sandbox": False}}
     names: dict[str, Any] = {}

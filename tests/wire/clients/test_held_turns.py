@@ -26,6 +26,8 @@ from tests.wire.clients.clients import CLIENTS, Client, Httpx, Session
 
 pytestmark = pytest.mark.timeout(30)
 
+Dropped = list[TurnDropped]
+
 
 @pytest.fixture(params=CLIENTS)
 async def client(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIterator[Client]:
@@ -192,9 +194,7 @@ async def test_other_page_within_a_turn_is_an_error(site: Site, other: Site, gat
 
 
 @pytest.mark.parametrize("has_turn", [False, True])
-async def test_second_response_of_a_host_in_one_task_is_an_error_at_once(
-    site: Site, gate: Gatekeeper, client: Client, *, has_turn: bool
-) -> None:
+async def test_second_response_is_an_error(site: Site, gate: Gatekeeper, client: Client, *, has_turn: bool) -> None:
     async def request() -> None:
         release = await client.open(f"{site.base}/slow")
         for path in ("/page", "/slow"):  # the turn of the open response is used up
@@ -280,7 +280,7 @@ async def test_turns_that_are_for_or_end_in_other_tasks_are_not_held(site: Site,
 
 
 @pytest.fixture
-def dropped(gate: Gatekeeper) -> list[TurnDropped]:
+def dropped(gate: Gatekeeper) -> Dropped:
     """The events of turns that were dropped."""
     return events_of(gate, TurnDropped)
 
@@ -314,7 +314,7 @@ async def test_turn_or_response_that_another_thread_collects_gives_its_host_back
     site: Site,
     gate: Gatekeeper,
     polite: PoliteSession,
-    dropped: list[TurnDropped],
+    dropped: Dropped,
     request_page: Callable[[PoliteSession, Gatekeeper, str], Awaitable[object]],
 ) -> None:
     cycle: list[object] = [await request_page(polite, gate, f"{site.base}/slow")]
@@ -330,9 +330,7 @@ async def test_turn_or_response_that_another_thread_collects_gives_its_host_back
     assert len(dropped) == 1
 
 
-async def test_response_that_is_dropped_unread_gives_its_host_back(
-    site: Site, gate: Gatekeeper, session: Session, dropped: list[TurnDropped]
-) -> None:
+async def test_unread_response_frees_its_host(site: Site, gate: Gatekeeper, session: Session, dropped: Dropped) -> None:
     with pytest.warns(ResourceWarning, match=r"a response of http://.*/slow was dropped"):
         await session.get(f"{site.base}/slow")
     assert turns(gate) == 0
@@ -346,9 +344,7 @@ async def test_response_that_is_dropped_unread_gives_its_host_back(
     await until(lambda: len(dropped) == 2)
 
 
-async def test_content_of_a_response_that_is_dropped_can_be_read(
-    site: Site, gate: Gatekeeper, session: Session, dropped: list[TurnDropped]
-) -> None:
+async def test_content_outlives_its_response(site: Site, gate: Gatekeeper, session: Session, dropped: Dropped) -> None:
     content = (await session.get(f"{site.base}/slow")).content
     gc.collect()
     assert turns(gate) == 1
@@ -369,7 +365,7 @@ async def test_content_of_a_response_that_is_dropped_can_be_read(
     ("limit", "problem"), [("total", "neither read to its end nor released"), ("sock_read", "dropped")]
 )
 async def test_response_that_is_dropped_partly_read_is_closed_after_a_timeout(
-    site: Site, gate: Gatekeeper, polite: PoliteSession, dropped: list[TurnDropped], limit: str, problem: str
+    site: Site, gate: Gatekeeper, polite: PoliteSession, dropped: Dropped, limit: str, problem: str
 ) -> None:
     options: dict[str, Any] = {limit: 0.2}
     response = await polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(**options))
@@ -398,9 +394,7 @@ asyncio.run(take())
     assert "Exception ignored" not in told
 
 
-async def test_response_that_was_read_or_released_is_not_reported(
-    site: Site, gate: Gatekeeper, session: Session, dropped: list[TurnDropped]
-) -> None:
+async def test_ended_response_is_not_reported(site: Site, gate: Gatekeeper, session: Session, dropped: Dropped) -> None:
     assert await (await session.get(f"{site.base}/page")).text() == "page /page"
     (await session.get(f"{site.base}/slow")).release()
     (await session.get(f"{site.base}/slow")).close()

@@ -541,9 +541,7 @@ async def test_robots_txt_sees_no_credentials(site: Site, other: Site, gate: Gat
     assert (page["Authorization"].startswith("Basic "), page["User-Agent"]) == (True, UA)
 
 
-async def test_requests_that_hooks_and_auth_flows_make_or_change_are_judged_as_they_are_sent(
-    site: Site, client: httpx.AsyncClient, library: Library
-) -> None:
+async def test_requests_of_hooks_and_auth_are_judged(site: Site, client: httpx.AsyncClient, library: Library) -> None:
     def token(path: str) -> object:
         return library.http.Request("POST", f"{site.base}{path}")
 
@@ -597,9 +595,7 @@ async def test_timeouts_of_httpx_begin_with_the_turn(site: Site) -> None:
     assert sorted(site.pages) == ["/httpx", "/httpx2", "/silent", "/silent"]
 
 
-async def test_proxy_of_the_wrapped_transport_is_used_for_what_is_permitted(
-    site: Site, other: Site, gate: Gatekeeper, library: Library
-) -> None:
+async def test_proxy_gets_what_is_permitted(site: Site, other: Site, gate: Gatekeeper, library: Library) -> None:
     transport = library.polite.PoliteTransport(gate, wraps=library.http.AsyncHTTPTransport(proxy=other.base))
     async with library.http.AsyncClient(transport=transport) as client:
         await client.get(f"{site.base}/page")

@@ -14,7 +14,7 @@ from aiohttp import web
 from playwright.async_api import Browser, BrowserContext, Error, Page
 from playwright.async_api import TimeoutError as PageTimeout
 
-from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL, Reason
+from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, InvalidURL
 from politesse.errors import TooFar, TurnHeld, WrongEventLoop
 from politesse.integrations.playwright import PolitePage, polite_page
 from tests.support.programs import run_code
@@ -23,11 +23,13 @@ from tests.support.tasks import apart, ended
 from tests.wire.clients.browsers import NO_ICON, HtmlSite, browsing, chromium, context_of
 from tests.wire.clients.clients import judge
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]  # test_clients.py has a short test of the browser
+
+Log = pytest.LogCaptureFixture
 
 
 @pytest.fixture(autouse=True)
-def _logged(caplog: pytest.LogCaptureFixture) -> None:
+def _logged(caplog: Log) -> None:
     caplog.set_level(logging.INFO, "politesse.integrations.playwright")
 
 
@@ -73,22 +75,9 @@ def script(request: web.Request) -> web.Response:
     return web.Response(text=f"self.loaded = '{request.method} {request.path}'", content_type="text/javascript")
 
 
-async def test_allowed_page_is_loaded_and_a_disallowed_page_is_never_requested(
-    site: HtmlSite, page: Page, gate: Gatekeeper, tab: PolitePage
-) -> None:
-    assert await visit(tab, f"{site.base}/a") == page.url == f"{site.base}/a"
-    with pytest.raises(Disallowed) as refused:
-        await tab.goto(f"{site.base}/private/x")
-    assert refused.value.verdict.reason is Reason.DISALLOW_RULE
-    assert await page.title() == "/a"
-    assert (site.paths, turns(gate)) == (["/robots.txt", "/a"], 0)
-    judge(site)
-
-
 # Redirects
 
 
-@pytest.mark.full
 async def test_redirects_are_followed_in_turns_with_their_cookies(site: HtmlSite, other: HtmlSite, page: Page) -> None:
     site.redirects |= {"/moved": (302, f"{other.base}/here"), "/start": (301, "moved#part")}
     other.redirects["/here"] = (308, "/there")
@@ -102,7 +91,6 @@ async def test_redirects_are_followed_in_turns_with_their_cookies(site: HtmlSite
     judge(site, other, min_delay_s=0.2)
 
 
-@pytest.mark.full
 async def test_disallowed_target_is_not_followed(site: HtmlSite, other: HtmlSite, page: Page, tab: PolitePage) -> None:
     site.redirects |= {"/a": (302, "/b"), "/b": (307, f"{other.base}/private/c"), "/c": (302, "/d")}
     for goto in (tab.goto, page.goto):  # frameworks call that of the page
@@ -120,10 +108,7 @@ async def test_disallowed_target_is_not_followed(site: HtmlSite, other: HtmlSite
     judge(site, other)
 
 
-@pytest.mark.full
-async def test_redirect_loop_ends_after_twenty_redirects(
-    site: HtmlSite, page: Page, gate: Gatekeeper, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_redirect_loop_ends_after_20_hops(site: HtmlSite, page: Page, gate: Gatekeeper, caplog: Log) -> None:
     tab = await polite_page(page, gate, subresources=True)
     site.redirects["/loop"] = (302, "/loop")
     with pytest.raises(Error, match=r"^20 redirects end at a redirect to http://\S+/loop$"):
@@ -139,10 +124,7 @@ async def test_redirect_loop_ends_after_twenty_redirects(
         assert site.pages == ["/", *["/loop"] * 21]
 
 
-@pytest.mark.full
-async def test_redirects_in_a_row_are_counted_from_the_last_document(
-    site: HtmlSite, page: Page, tab: PolitePage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_redirects_count_from_the_last_document(site: HtmlSite, page: Page, tab: PolitePage, caplog: Log) -> None:
     site.redirects |= {"/loop": (302, "/loop"), "/moved": (302, "/target")}
     await tab.goto(f"{site.base}/")
     await page.evaluate("setTimeout(() => location = '/loop')")
@@ -155,10 +137,7 @@ async def test_redirects_in_a_row_are_counted_from_the_last_document(
         await tab.goto(f"{site.base}/")
 
 
-@pytest.mark.full
-async def test_redirect_that_leads_nowhere_shows_its_body_and_is_not_followed(
-    site: HtmlSite, other: HtmlSite, page: Page, tab: PolitePage
-) -> None:
+async def test_redirect_to_nowhere_shows_its_body(site: HtmlSite, other: HtmlSite, page: Page, tab: PolitePage) -> None:
     site.redirects |= {"/none": (302, ""), "/odd": (302, f"ftp://{other.host}/x"), "/data": (302, "data:text/html,x")}
     for path in site.redirects:
         await visit(tab, site.base + path, 302)
@@ -166,7 +145,6 @@ async def test_redirect_that_leads_nowhere_shows_its_body_and_is_not_followed(
     assert site.pages == [*site.redirects]
 
 
-@pytest.mark.full
 async def test_cookie_of_a_redirect_replaces_the_header(site: HtmlSite, browser: Browser, gate: Gatekeeper) -> None:
     context = await context_of(browser, extra_http_headers={"X-Test": "1"})
     await context.add_cookies([{"name": "from-a", "value": "no", "url": site.base}])
@@ -180,7 +158,6 @@ async def test_cookie_of_a_redirect_replaces_the_header(site: HtmlSite, browser:
 # Pace
 
 
-@pytest.mark.full
 async def test_wait_that_is_longer_than_the_timeout_does_not_time_out(site: HtmlSite, page: Page) -> None:
     site.redirects["/b"] = (302, "/c")
     async with slow_gate(1.5) as gate:
@@ -191,9 +168,8 @@ async def test_wait_that_is_longer_than_the_timeout_does_not_time_out(site: Html
     judge(site, min_delay_s=1.5)
 
 
-@pytest.mark.full
 async def test_timeout_is_that_of_goto_or_of_the_context(
-    site: HtmlSite, page: Page, gate: Gatekeeper, tab: PolitePage, caplog: pytest.LogCaptureFixture
+    site: HtmlSite, page: Page, gate: Gatekeeper, tab: PolitePage, caplog: Log
 ) -> None:
     page.context.set_default_timeout(500)
     site.work_s = 1.5
@@ -204,7 +180,6 @@ async def test_timeout_is_that_of_goto_or_of_the_context(
     assert (site.pages, turns(gate)) == (["/a", "/silent"], 0)
 
 
-@pytest.mark.full
 async def test_429_closes_the_host(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     site.answers["/busy"] = busy
     tab = await polite_page(page, gate, max_wait_s=0.5)
@@ -214,7 +189,6 @@ async def test_429_closes_the_host(site: HtmlSite, page: Page, gate: Gatekeeper)
     assert site.pages == ["/busy"]
 
 
-@pytest.mark.full
 async def test_ten_pages_keep_the_gaps_of_their_host(site: HtmlSite, other: HtmlSite, context: BrowserContext) -> None:
     site.redirects["/3"] = (302, f"{other.base}/3")
 
@@ -229,7 +203,6 @@ async def test_ten_pages_keep_the_gaps_of_their_host(site: HtmlSite, other: Html
     judge(site, other, min_delay_s=0.1)
 
 
-@pytest.mark.full
 async def test_two_visits_at_once_use_no_turn_twice(site: HtmlSite, page: Page) -> None:
     async with slow_gate(0.2) as gate:
         tab = await polite_page(page, gate)
@@ -240,7 +213,6 @@ async def test_two_visits_at_once_use_no_turn_twice(site: HtmlSite, page: Page) 
     judge(site, min_delay_s=0.2)
 
 
-@pytest.mark.full
 async def test_navigation_within_the_document_gives_its_turn_back(site: HtmlSite, page: Page) -> None:
     async with slow_gate(2.0) as gate:
         tab = await polite_page(page, gate)
@@ -255,7 +227,6 @@ async def test_navigation_within_the_document_gives_its_turn_back(site: HtmlSite
 # Navigations of the page itself
 
 
-@pytest.mark.full
 async def test_navigation_of_the_page_is_paced_with_its_redirects(site: HtmlSite, other: HtmlSite, page: Page) -> None:
     site.redirects["/moved"] = (302, f"{other.base}/here")
     other.redirects["/here"] = (302, "/there#part")
@@ -280,9 +251,8 @@ async def test_navigation_of_the_page_is_paced_with_its_redirects(site: HtmlSite
     judge(site, other, min_delay_s=0.2)
 
 
-@pytest.mark.full
 async def test_navigation_of_the_page_itself_never_requests_a_disallowed_page(
-    site: HtmlSite, page: Page, tab: PolitePage, caplog: pytest.LogCaptureFixture
+    site: HtmlSite, page: Page, tab: PolitePage, caplog: Log
 ) -> None:
     site.redirects["/moved"] = (302, "/private/x")
     site.html |= {"/1": "<a id=x href=/private/x>x</a>", "/2": "<a id=x href=/moved>x</a>"}
@@ -299,10 +269,7 @@ async def test_navigation_of_the_page_itself_never_requests_a_disallowed_page(
     judge(site)
 
 
-@pytest.mark.full
-async def test_post_is_not_repeated_at_the_target_of_a_redirect(
-    site: HtmlSite, page: Page, tab: PolitePage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_post_is_not_repeated_after_a_redirect(site: HtmlSite, page: Page, tab: PolitePage, caplog: Log) -> None:
     site.html["/"] = "<form action=/moved method=post><input type=submit id=x></form>"
     for status in (307, 308):
         site.redirects["/moved"] = (status, "/target")
@@ -317,7 +284,6 @@ async def test_post_is_not_repeated_at_the_target_of_a_redirect(
 # Frames and subresources
 
 
-@pytest.mark.full
 async def test_frames_are_checked_and_paced(site: HtmlSite, other: HtmlSite, page: Page) -> None:
     site.html["/"] = f"<iframe src=/private/a></iframe><iframe src=/moved></iframe><iframe src={other.base}/c></iframe>"
     site.redirects["/moved"] = (302, "/b")
@@ -328,7 +294,6 @@ async def test_frames_are_checked_and_paced(site: HtmlSite, other: HtmlSite, pag
     judge(site, other, min_delay_s=0.2)
 
 
-@pytest.mark.full
 async def test_frame_that_the_browser_gives_up_is_not_requested(site: HtmlSite, page: Page) -> None:
     async with slow_gate(1.0) as gate:
         tab = await polite_page(page, gate)
@@ -341,7 +306,6 @@ async def test_frame_that_the_browser_gives_up_is_not_requested(site: HtmlSite, 
     assert site.pages == ["/", "/c"]
 
 
-@pytest.mark.full
 async def test_subresources_are_checked_and_paced_if_it_is_asked_for(site: HtmlSite, page: Page) -> None:
     site.html["/"] = (
         "<img src=/a.png><script src=/private/b.js></script><script src=/moved.js></script>"
@@ -363,7 +327,6 @@ async def test_subresources_are_checked_and_paced_if_it_is_asked_for(site: HtmlS
 FETCH = "(path) => fetch(path, {method: 'POST', body: 'q'}).then(r => r.text(), String)"
 
 
-@pytest.mark.full
 async def test_redirected_part_reaches_the_page(site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     site.html["/"] = "<script src=/moved.js></script>"
     site.redirects |= {"/moved.js": (302, f"{other.base}/d.js"), "/foreign": (302, f"{other.base}/c")}
@@ -378,12 +341,11 @@ async def test_redirected_part_reaches_the_page(site: HtmlSite, other: HtmlSite,
     assert other.pages == ["/d.js"]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "script", ["document.forms[0].submit()", "fetch('/up', {method: 'POST', body: new FormData(document.forms[0])})"]
 )
 async def test_upload_from_disk_is_sent_with_its_content_or_not_at_all(
-    site: HtmlSite, page: Page, gate: Gatekeeper, tmp_path: Path, caplog: pytest.LogCaptureFixture, script: str
+    site: HtmlSite, page: Page, gate: Gatekeeper, tmp_path: Path, caplog: Log, script: str
 ) -> None:
     tab = await polite_page(page, gate, subresources=True)
     site.html["/"] = "<form action=/up method=post enctype=multipart/form-data><input type=file name=u></form>"
@@ -400,7 +362,6 @@ async def test_upload_from_disk_is_sent_with_its_content_or_not_at_all(
     assert site.pages == ["/", "/up"]
 
 
-@pytest.mark.full
 async def test_a_body_with_many_names_of_files_is_sent_at_once(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     await (await polite_page(page, gate, subresources=True)).goto(f"{site.base}/")
     before_s = time.thread_time()
@@ -418,7 +379,6 @@ if (!(Date.now() - frame.began < 3000)) { frame.began = Date.now(); frame.src = 
 """
 
 
-@pytest.mark.full
 async def test_requests_of_the_page_before_do_not_disturb_goto(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     tab = await polite_page(page, gate, subresources=True)
     site.redirects |= {"/moved": (302, "/f"), "/start": (302, "/")}
@@ -433,7 +393,6 @@ async def test_requests_of_the_page_before_do_not_disturb_goto(site: HtmlSite, p
 # What is asked for
 
 
-@pytest.mark.full
 async def test_url_is_checked_as_the_browser_sends_it(site: HtmlSite, browser: Browser, gate: Gatekeeper) -> None:
     tab = await polite_page(await (await context_of(browser, base_url=site.base)).new_page(), gate)
     with pytest.raises(Disallowed):
@@ -454,10 +413,7 @@ async def test_url_is_checked_as_the_browser_sends_it(site: HtmlSite, browser: B
     assert (site.pages, turns(gate)) == (["/b", "/a"], 0)
 
 
-@pytest.mark.full
-async def test_browser_requests_no_icon_by_itself_even_without_its_routes(
-    site: HtmlSite, context: BrowserContext, gate: Gatekeeper
-) -> None:
+async def test_browser_requests_no_icon_by_itself(site: HtmlSite, context: BrowserContext, gate: Gatekeeper) -> None:
     for number in range(10):
         site.answers[f"/{number}"] = lambda _: web.Response(text="<title>no icon</title>", content_type="text/html")
         page = await context.new_page()
@@ -471,7 +427,6 @@ async def test_browser_requests_no_icon_by_itself_even_without_its_routes(
 GUIDE = (Path(__file__).parents[3] / "src/politesse/guides/browsers.md").read_text()
 
 
-@pytest.mark.full
 async def test_route_of_the_guide_refuses_requests_of_pages_that_are_not_polite_and_nothing_else(
     site: HtmlSite, context: BrowserContext, page: Page, tab: PolitePage
 ) -> None:
@@ -500,7 +455,6 @@ async def test_route_of_the_guide_refuses_requests_of_pages_that_are_not_polite_
 # When a turn ends
 
 
-@pytest.mark.full
 async def test_network_error_is_raised_and_ends_the_turn(site: HtmlSite, gate: Gatekeeper, tab: PolitePage) -> None:
     site.drops = 1
     with pytest.raises(Error, match=r"Route\.fetch"):
@@ -509,7 +463,6 @@ async def test_network_error_is_raised_and_ends_the_turn(site: HtmlSite, gate: G
     await visit(tab, f"{site.base}/a")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("where", ["goto", "route"])
 async def test_page_closed_during_the_wait_leaves_no_turn_and_no_task(
     site: HtmlSite, page: Page, gate: Gatekeeper, tab: PolitePage, where: str
@@ -531,7 +484,6 @@ async def test_page_closed_during_the_wait_leaves_no_turn_and_no_task(
     assert site.pages == ["/busy"]
 
 
-@pytest.mark.full
 async def test_end_during_the_request_ends_the_turn(site: HtmlSite, context: BrowserContext, gate: Gatekeeper) -> None:
     for end in ("cancel", "timeout", "close", "kill"):
         site.seen.clear()
@@ -556,7 +508,6 @@ async def test_end_during_the_request_ends_the_turn(site: HtmlSite, context: Bro
         assert not tab._scopes
 
 
-@pytest.mark.full
 async def test_crash_of_a_page_ends_its_requests(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     page.context.set_default_timeout(60_000)
     tab = await polite_page(page, gate, subresources=True)
@@ -569,7 +520,6 @@ async def test_crash_of_a_page_ends_its_requests(site: HtmlSite, page: Page, gat
     assert not tab._scopes
 
 
-@pytest.mark.full
 async def test_cancelled_goto_takes_no_turn_and_a_pause_follows_a_request(site: HtmlSite, page: Page) -> None:
     async with slow_gate(2.0) as gate:
         tab = await polite_page(page, gate)
@@ -590,7 +540,6 @@ async def test_cancelled_goto_takes_no_turn_and_a_pause_follows_a_request(site: 
     assert site.seen[-2].started - site.seen[-3].ended >= 2.0
 
 
-@pytest.mark.full
 async def test_gate_closed_during_the_wait_raises_closed_error(site: HtmlSite, page: Page) -> None:
     site.answers["/busy"] = busy
     gate = Gatekeeper(UA)
@@ -608,7 +557,6 @@ async def test_gate_closed_during_the_wait_raises_closed_error(site: HtmlSite, p
     assert site.pages == ["/busy"]
 
 
-@pytest.mark.full
 async def test_scope_may_be_ended_twice(tab: PolitePage) -> None:
     async def scope() -> None:
         async with tab.scope(1):
@@ -625,7 +573,6 @@ async def test_scope_may_be_ended_twice(tab: PolitePage) -> None:
 # Turns of the caller
 
 
-@pytest.mark.full
 async def test_held_and_given_turns_are_used(site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     tab = await polite_page(page, gate, max_wait_s=5)
     async with gate.turn(f"{site.base}/a") as held:
@@ -643,7 +590,6 @@ async def test_held_and_given_turns_are_used(site: HtmlSite, other: HtmlSite, pa
     await ended([going])
 
 
-@pytest.mark.full
 async def test_given_turn_that_was_used_or_has_ended_is_not_used(site: HtmlSite, page: Page) -> None:
     async with slow_gate(1.0) as gate:
         given = await gate.take_turn(f"{site.base}/a")
@@ -658,7 +604,6 @@ async def test_given_turn_that_was_used_or_has_ended_is_not_used(site: HtmlSite,
     assert site.seen[-1].started - over >= 1.0
 
 
-@pytest.mark.full
 async def test_given_turn_of_another_url_or_crawler_is_given_back(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     site.robots = "User-agent: *\nDisallow: /private\n\nUser-agent: ImageBot\nDisallow: /a\n"
     tab = await polite_page(page, gate, turn=await gate.take_turn(f"{site.base}/b"), max_wait_s=5)
@@ -677,7 +622,6 @@ async def test_given_turn_of_another_url_or_crawler_is_given_back(site: HtmlSite
 # Wrong use
 
 
-@pytest.mark.full
 async def test_second_call_replaces_the_first(site: HtmlSite, other: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     first = await polite_page(page, gate)
     async with slow_gate(0.0) as second:
@@ -696,7 +640,6 @@ async def test_second_call_replaces_the_first(site: HtmlSite, other: HtmlSite, p
     assert site.pages == ["/a", "/d"]
 
 
-@pytest.mark.full
 async def test_context_that_runs_service_workers_is_refused(site: HtmlSite, browser: Browser, gate: Gatekeeper) -> None:
     site.answers["/worker.js"] = script
     context = await context_of(browser, service_workers="allow")
@@ -727,7 +670,6 @@ with sync_playwright() as playwright:
 """
 
 
-@pytest.mark.full
 async def test_wrong_arguments_are_refused(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
     wrong: Any
     for wrong in (None, "page", page.context):

@@ -307,9 +307,7 @@ class WithoutUpdate:
 
 
 @pytest.mark.parametrize(("make", "rounds"), [(SqliteStore, 40), (WithoutUpdate, 10)])
-async def test_no_closing_is_lost_that_two_gates_of_one_file_note_at_the_same_time(
-    tmp_path: Path, make: Callable[[Path], Store], rounds: int
-) -> None:
+async def test_two_gates_of_one_file_lose_nothing(tmp_path: Path, make: Callable[[Path], Store], rounds: int) -> None:
     """A store that gets and then puts loses one: the test can fail."""
 
     def gate_of(store: Store) -> Gatekeeper:

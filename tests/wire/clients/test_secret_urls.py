@@ -158,7 +158,7 @@ async def test_a_decision_with_an_at_sign_in_its_path_is_recorded_whole(site: Si
 
 
 @pytest.mark.parametrize("target", ["ftp://crawler:pa55w0rd@h.example/#t0ken", "//crawler:pa55w0rd@h:99999/#t0ken"])
-async def test_a_redirect_to_no_url_with_a_password_is_shown_without_it(
+async def test_redirects_hide_secrets(
     site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, target: str
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="politesse")
