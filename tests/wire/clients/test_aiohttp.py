@@ -296,7 +296,7 @@ async def test_turn_ends_with_an_error(site: Site, gate: Gatekeeper, session: Se
 
 @pytest.mark.realtime
 async def test_turn_ends_when_the_body_breaks_off(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    async with polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=0.1)) as response:
+    async with polite.get(f"{site.base}/slow", timeout=aiohttp.ClientTimeout(sock_read=1.0)) as response:
         with pytest.raises(aiohttp.SocketTimeoutError):
             await response.read()
     assert (turns(gate), "0 turns" in repr(polite)) == (0, True)
@@ -385,7 +385,7 @@ async def test_waiting_for_the_first_turn_costs_nothing_of_the_timeout(site: Sit
 @pytest.mark.realtime
 async def test_waiting_for_a_later_turn_or_by_the_middleware_counts_against_the_timeout(site: Site) -> None:
     site.redirects["/moved"] = (302, "/page")
-    timeout = aiohttp.ClientTimeout(total=0.3)
+    timeout = aiohttp.ClientTimeout(total=1.0)
     async with slow_gate(3.0) as gate, PoliteSession(gate) as polite, paced(gate) as session:
         (await gate.take_turn(f"{site.base}/", max_wait_s=3.0, exempt="for the pace alone")).give_back()
         with pytest.raises(TimeoutError):
@@ -888,7 +888,7 @@ async def test_handshake_sends_what_plain_aiohttp_sends(site: Site, gate: Gateke
 
 @pytest.mark.realtime
 async def test_options_of_the_socket_are_kept(site: Site, polite: PoliteSession) -> None:
-    async with polite.ws_connect(f"{site.ws}/ws", heartbeat=0.2, max_msg_size=16) as socket:
+    async with polite.ws_connect(f"{site.ws}/ws", heartbeat=1.0, max_msg_size=16) as socket:
         reading = asyncio.create_task(socket.receive())
         await until(lambda: site.pings > 0)
         await socket.send_str("a long message")  # comes back longer than it may be

@@ -110,7 +110,10 @@ async def by_httpx(
         return [await library.polite.page_directives(one, view) for one in responses for view in views or [gate]]
 
 
-@pytest.mark.parametrize("read", [by_aiohttp, *(partial(by_httpx, Library(name)) for name in LIBRARIES)])
+each_client = pytest.mark.parametrize("read", [by_aiohttp, *(partial(by_httpx, Library(name)) for name in LIBRARIES)])
+
+
+@each_client
 async def test_header_and_meta_of_each_response_are_read(
     site: Pages, gate: Gatekeeper, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +138,7 @@ async def test_header_and_meta_of_each_response_are_read(
         await read(gate, f"{site.base}/page")
 
 
-@pytest.mark.parametrize("read", [by_aiohttp, *(partial(by_httpx, Library(name)) for name in LIBRARIES)])
+@each_client
 async def test_directive_that_names_the_crawler_is_for_it_alone(site: Pages, gate: Gatekeeper, read: Read) -> None:
     metas = {"ExampleBot": "noarchive", "OtherBot": "nosnippet", "ExampleBot-Image": "none"}
     head = "".join(f'<meta name="{name}" content="{content}">' for name, content in metas.items())
