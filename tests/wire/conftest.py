@@ -1,6 +1,7 @@
 """A gate without a pause, and the clients that ask it."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
@@ -29,6 +30,13 @@ async def session(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIter
     """Return a session that takes turns: a PoliteSession, or one of aiohttp with the middleware."""
     async with SESSIONS[request.param](gate) as session:
         yield session
+
+
+@pytest.fixture
+async def sessions(gate: Gatekeeper) -> AsyncIterator[dict[str, Session]]:
+    """Return a PoliteSession, and sessions of aiohttp with the middleware, with and without its pace."""
+    async with AsyncExitStack() as stack:
+        yield {name: await stack.enter_async_context(make(gate)) for name, make in SESSIONS.items()}
 
 
 @pytest.fixture

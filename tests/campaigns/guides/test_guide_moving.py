@@ -17,7 +17,7 @@ from protego import Protego
 
 from politesse import Gatekeeper
 from tests.support.ports import free_port
-from tests.wire.clients.crawlee_memory import use_memory
+from tests.wire.clients.clients import use_memory
 from tests.wire.scrapy.crawling import USER_AGENT, Site, crawl, html, serving
 
 GUIDE: Final = (Path(__file__).parents[3] / "src/politesse/guides/moving.md").read_text()

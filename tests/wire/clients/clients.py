@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from functools import cache, partial
+from typing import Any, Protocol
 
 import aiohttp
 import httpx
-import pytest
 
 from politesse import AgentView
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
+from politesse.testing import assert_polite
 from tests.support.httpx_libraries import Library
+from tests.support.sites import UA, Site
 
 Session = PoliteSession | aiohttp.ClientSession
 
@@ -18,7 +20,7 @@ Session = PoliteSession | aiohttp.ClientSession
 class Client(Protocol):
     """What a program requests with."""
 
-    async def get(self, url: str) -> int:
+    async def get(self, url: str, headers: Any = None) -> int:
         """Return the status of a page that was read to its end."""
 
     async def open(self, url: str) -> Callable[[], object]:
@@ -32,8 +34,8 @@ class Aiohttp:
     def __init__(self, web: Session) -> None:
         self.web = web
 
-    async def get(self, url: str) -> int:
-        async with self.web.get(url) as response:
+    async def get(self, url: str, headers: Any = None) -> int:
+        async with self.web.get(url, headers=headers) as response:
             await response.read()
             return response.status
 
@@ -46,13 +48,13 @@ class Aiohttp:
 
 
 class Httpx:
-    def __init__(self, gate: AgentView, name: str) -> None:
+    def __init__(self, name: str, gate: AgentView, **options: Any) -> None:
         library = Library(name)
-        transport = library.polite.PoliteTransport(gate)
-        self.web: httpx.AsyncClient = library.http.AsyncClient(transport=transport, follow_redirects=True, timeout=3)
+        options |= {"transport": library.polite.PoliteTransport(gate), "follow_redirects": True, "timeout": 3}
+        self.web: httpx.AsyncClient = library.http.AsyncClient(**options)
 
-    async def get(self, url: str) -> int:
-        return (await self.web.get(url)).status_code
+    async def get(self, url: str, headers: Any = None) -> int:
+        return (await self.web.get(url, headers=headers)).status_code
 
     async def open(self, url: str) -> Callable[[], object]:
         response = await self.web.send(self.web.build_request("GET", url), stream=True)
@@ -62,16 +64,38 @@ class Httpx:
         await self.web.aclose()
 
 
-CLIENTS: dict[str, Callable[[AgentView], Client]] = {
-    "PoliteSession": lambda gate: Aiohttp(PoliteSession(gate)),
-    "RobotsMiddleware": lambda gate: Aiohttp(SESSIONS["pace"](gate)),
-    "PoliteTransport": lambda gate: Httpx(gate, "httpx"),
-    "PoliteTransport of httpx2": lambda gate: Httpx(gate, "httpx2"),
+def with_middleware(gate: AgentView, *, pace: bool, **options: Any) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=pace),), **options)
+
+
+SESSIONS: dict[str, Callable[..., Session]] = {
+    "PoliteSession": PoliteSession,
+    "pace": partial(with_middleware, pace=True),
+    "permission": partial(with_middleware, pace=False),
+}
+CLIENTS: dict[str, Callable[..., Client]] = {
+    "PoliteSession": lambda gate, **options: Aiohttp(PoliteSession(gate, **options)),
+    "RobotsMiddleware": lambda gate, **options: Aiohttp(SESSIONS["pace"](gate, **options)),
+    "PoliteTransport": partial(Httpx, "httpx"),
+    "PoliteTransport of httpx2": partial(Httpx, "httpx2"),
 }
 
-SESSIONS: dict[str, Callable[[AgentView], Session]] = {
-    "PoliteSession": PoliteSession,
-    "pace": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate, pace=True),)),
-    "permission": lambda gate: aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),)),
-}
-in_every_way = pytest.mark.parametrize("session", SESSIONS, indirect=True)
+
+@cache
+def use_memory() -> None:
+    """Keep Crawlee's own state in memory: files would be shared with the tests in other processes.
+
+    Crawlee takes one storage for a process.
+    """
+    from crawlee import service_locator
+    from crawlee.storage_clients import MemoryStorageClient
+
+    service_locator.set_storage_client(MemoryStorageClient())
+
+
+def judge(*sites: Site, min_delay_s: float = 0.0, agent: str = UA) -> None:
+    """Fail unless the servers' logs show a polite crawl in the name of one agent."""
+    trace = [exchange for site in sites for exchange in site.trace()]
+    robots = {site.base: site.robots for site in sites}
+    assert_polite(trace, robots, agent="ExampleBot", min_delay_s=min_delay_s, slack_s=0.01)
+    assert {seen.headers["User-Agent"] for site in sites for seen in site.seen} == {agent}

@@ -4,40 +4,46 @@ import asyncio
 import itertools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from crawlee import ConcurrencySettings, Request
+from crawlee import ConcurrencySettings, Request, crawlers
 from crawlee.crawlers import (
     BasicCrawler,
     BasicCrawlingContext,
     FileDownloadCrawler,
     FileDownloadCrawlingContext,
     HttpCrawler,
-    ParselCrawler,
 )
 from crawlee.errors import HttpClientStatusCodeError
-from crawlee.http_clients import HttpClient, ImpitHttpClient
+from crawlee.http_clients import HttpClient, HttpxHttpClient, ImpitHttpClient
 from crawlee.storages import RequestQueue
 
 from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, PacingOptions, Reason, Verdict
 from politesse.errors import TurnHeld
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.integrations.crawlee import PoliteHttpClient, PoliteRequestManager
-from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
-from tests.support.programs import run_code
-from tests.support.sites import UA, Site, turns, until
+from politesse.integrations.playwright import polite_page
+from politesse.testing import Exchange, ManualClock, ScriptedFetcher
+from tests.support.sites import UA, Site, slow_gate, turns, until
 from tests.support.tasks import apart
-from tests.wire.clients.crawlee_memory import use_memory
+from tests.support.tiers import first_of
+from tests.wire.clients.browsers import HtmlSite, chromium
+from tests.wire.clients.clients import judge, use_memory
+
+pytestmark = pytest.mark.realtime
 
 LINKS = "".join(f'<a href="{path}">x</a>' for path in ("/a", "/b", "/private/a", "/c", "/x/../private/b"))
+BRIEF: dict[str, Any] = {"request_handler_timeout": timedelta(seconds=10), "max_request_retries": 0}
 
 
 @dataclass
-class LinkedSite(Site):
+class Linked(Site):
     """A server whose first page has links, and whose page /busy is refused for a second, once."""
 
     busy: int = 0
@@ -63,19 +69,16 @@ class LinkedSite(Site):
 
 
 @pytest.fixture
-def site_class() -> type[LinkedSite]:
-    return LinkedSite
+def site_class() -> type[Site]:
+    return Linked
 
 
-@dataclass
-class Refused:
+class Refused(list[tuple[str, Reason]]):
     """The requests that were refused."""
-
-    found: list[tuple[str, Reason]] = field(default_factory=list)
 
     def note(self, request: Request, verdict: Verdict) -> None:
         assert isinstance(request, Request)
-        self.found.append((request.url, verdict.reason))
+        self.append((request.url, verdict.reason))
 
 
 @pytest.fixture
@@ -113,13 +116,10 @@ def crawler_of(
     **options: Any,
 ) -> Any:
     """Return a crawler with its pages in ``crawler.pages``, and its failed requests in ``crawler.failed``."""
-    crawler = kind(
-        request_manager=manager,
-        http_client=PoliteHttpClient(manager, sender()) if client is None else client,
-        configure_logging=False,
-        concurrency_settings=ConcurrencySettings(desired_concurrency=5, max_concurrency=5),
-        **options,
-    )
+    if kind is not crawlers.PlaywrightCrawler:
+        options["http_client"] = PoliteHttpClient(manager, sender()) if client is None else client
+        options["concurrency_settings"] = ConcurrencySettings(desired_concurrency=5, max_concurrency=5)
+    crawler = kind(request_manager=manager, configure_logging=False, **options)
     crawler.pages, crawler.failed = [], []
 
     async def handle(context: Any) -> None:
@@ -127,7 +127,7 @@ def crawler_of(
             await handler(context)
         crawler.pages.append(context.request.loaded_url or context.request.url)
         if hasattr(context, "enqueue_links"):
-            await context.enqueue_links()
+            await context.enqueue_links(strategy="all")
 
     async def fail(context: Any, error: Exception) -> None:
         crawler.failed.append((context.request.url, context.request.retry_count, type(error)))
@@ -137,96 +137,55 @@ def crawler_of(
     return crawler
 
 
-def parsel() -> Callable[..., Any]:
-    return ParselCrawler
-
-
-def beautiful_soup() -> Callable[..., Any]:
-    pytest.importorskip("bs4")
-    from crawlee.crawlers import BeautifulSoupCrawler
-
-    return BeautifulSoupCrawler
-
-
-@pytest.mark.realtime
-@pytest.mark.parametrize(
-    "kind", [parsel, pytest.param(beautiful_soup, marks=pytest.mark.full)], ids=["parsel", "beautifulsoup"]
-)
-async def test_crawl_with_links_is_polite_and_complete(
-    site: LinkedSite, queue: RequestQueue, refused: Refused, kind: Callable[[], Callable[..., Any]]
-) -> None:
-    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
-    async with (
-        Gatekeeper(UA, pacing=pacing) as gate,
-        PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager,
-    ):
-        crawler = crawler_of(kind(), manager)
+@pytest.mark.parametrize("kind", first_of(1, ["ParselCrawler", "BeautifulSoupCrawler"]))
+async def test_crawl_is_polite_and_complete(site: Linked, queue: RequestQueue, refused: Refused, kind: str) -> None:
+    async with slow_gate(0.1) as gate, PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager:
+        crawler = crawler_of(getattr(crawlers, kind), manager)
         await crawler.run([f"{site.base}/"])
     assert sorted(site.pages) == ["/", "/a", "/b", "/c"]
-    assert sorted(refused.found) == [
-        (f"{site.base}/private/a", Reason.DISALLOW_RULE),
-        (f"{site.base}/private/b", Reason.DISALLOW_RULE),
-    ]
-    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot", min_delay_s=0.1, slack_s=0.01)
-    assert {seen.headers["User-Agent"] for seen in site.seen} == {UA}
+    assert sorted(refused) == [(f"{site.base}/private/{name}", Reason.DISALLOW_RULE) for name in ("a", "b")]
+    judge(site, min_delay_s=0.1)
     assert (len(crawler.pages), crawler.failed, await queue.is_finished()) == (4, [], True)
 
 
 @pytest.mark.full
-@pytest.mark.realtime
-async def test_httpx_client_sends_the_gates_user_agent_and_crawls_several_hosts(
-    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager
+async def test_httpx_client_has_the_gates_user_agent(
+    site: Linked, other: Linked, manager: PoliteRequestManager
 ) -> None:
-    pytest.importorskip("apify_fingerprint_datapoints")
-    from crawlee.http_clients import HttpxHttpClient
-
     client = PoliteHttpClient(manager, HttpxHttpClient(follow_redirects=False))
     crawler = crawler_of(HttpCrawler, manager, client)
     wanted = [f"{base}/{number}" for base in (site.base, other.base) for number in range(5)]
     await crawler.run(wanted)
     assert sorted(crawler.pages) == sorted(wanted)
-    robots = {site.base: site.robots, other.base: other.robots}
-    assert_polite([*site.trace(), *other.trace()], robots, agent="ExampleBot", user_agent=None)
-    assert {seen.headers["User-Agent"] for seen in (*site.seen, *other.seen)} == {UA}
+    judge(site, other)
 
 
 def brief(**options: Any) -> Gatekeeper:
-    pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=1.0, **options)
-    return Gatekeeper(UA, pacing=pacing)
+    return Gatekeeper(UA, pacing=PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=1.0, **options))
 
 
 @pytest.mark.full
-@pytest.mark.realtime
 @pytest.mark.parametrize("status", [429, 503])
-async def test_retry_waits_until_the_closed_host_opens_while_other_hosts_go_on(
-    site: LinkedSite, other: LinkedSite, queue: RequestQueue, status: int
+async def test_retry_waits_while_other_hosts_go_on(
+    site: Linked, other: Linked, queue: RequestQueue, status: int
 ) -> None:
     site.busy, site.busy_status = 1, status
     async with brief() as gate, PoliteRequestManager(gate, queue) as manager:
         crawler = crawler_of(HttpCrawler, manager)
         await crawler.run([f"{site.base}/busy", *(f"{other.base}/{number}" for number in range(3))])
-    assert site.pages == ["/busy", "/busy"]
-    assert (len(crawler.pages), crawler.failed) == (4, [])
+    assert (site.pages, len(crawler.pages), crawler.failed) == (["/busy", "/busy"], 4, [])
     refusal, answer = (seen for seen in site.seen if seen.path == "/busy")
     assert answer.started - refusal.ended >= 1.0
     assert max(seen.ended for seen in other.seen) < answer.started
-    robots = {site.base: site.robots, other.base: other.robots}
-    assert_polite([*site.trace(), *other.trace()], robots, agent="ExampleBot")
+    judge(site, other)
 
 
 @pytest.mark.full
-@pytest.mark.realtime
-async def test_redirect_is_followed_in_turns_and_never_to_a_disallowed_page(
-    site: LinkedSite, other: LinkedSite, queue: RequestQueue
-) -> None:
-    site.redirects |= {
-        "/moved": (302, f"{other.base}/here"),
-        "/hidden": (301, "/private/page"),
-        "/loop": (302, "/loop"),
-    }
+async def test_redirect_is_followed_in_turns_if_permitted(site: Linked, other: Linked, queue: RequestQueue) -> None:
+    site.redirects |= {"/hidden": (301, "/private/page"), "/loop": (302, "/loop")}
+    site.redirects["/moved"] = (302, f"{other.base}/here")
     other.redirects["/here"] = (308, "/there")
-    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
-    async with Gatekeeper(UA, pacing=pacing) as gate, PoliteRequestManager(gate, queue) as manager:
+    async with slow_gate(0.1) as gate, PoliteRequestManager(gate, queue) as manager:
         crawler = crawler_of(HttpCrawler, manager)
         await crawler.run([f"{site.base}/moved", f"{site.base}/hidden", f"{site.base}/loop"])
         assert turns(gate) == 0
@@ -237,15 +196,11 @@ async def test_redirect_is_followed_in_turns_and_never_to_a_disallowed_page(
     ]
     assert sorted(site.pages) == ["/hidden", *["/loop"] * 11, "/moved"]
     assert other.pages == ["/here", "/there"]
-    robots = {site.base: site.robots, other.base: other.robots}
-    assert_polite([*site.trace(), *other.trace()], robots, agent="ExampleBot", min_delay_s=0.1, slack_s=0.01)
+    judge(site, other, min_delay_s=0.1)
 
 
 @pytest.mark.full
-@pytest.mark.realtime
-async def test_client_that_follows_redirects_itself_is_found_and_sends_nothing_more(
-    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager
-) -> None:
+async def test_client_that_follows_redirects_stops(site: Linked, other: Linked, manager: PoliteRequestManager) -> None:
     site.redirects["/moved"] = (302, "/target")
     crawler = crawler_of(HttpCrawler, manager, PoliteHttpClient(manager, ImpitHttpClient()))
     await crawler.run([f"{site.base}/moved"])
@@ -256,65 +211,59 @@ async def test_client_that_follows_redirects_itself_is_found_and_sends_nothing_m
     assert other.pages == []
 
 
-async def test_error_of_a_client_that_follows_redirects_says_what_to_pass(site: LinkedSite, gate: Gatekeeper) -> None:
+async def test_error_of_a_client_that_follows_redirects_says_what_to_pass(site: Linked, gate: Gatekeeper) -> None:
     site.redirects["/moved"] = (302, "/target")
-    client = PoliteHttpClient(gate, ImpitHttpClient())
     with pytest.raises(ConfigurationError, match=r"give ImpitHttpClient\(follow_redirects=False\)$"):
-        await client.send_request(f"{site.base}/moved")
+        await PoliteHttpClient(gate, ImpitHttpClient()).send_request(f"{site.base}/moved")
 
 
-@pytest.mark.full
-@pytest.mark.realtime
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (FileDownloadCrawler, 403),
+        *(pytest.param(HttpCrawler, status, marks=pytest.mark.full) for status in (401, 403)),
+    ],
+)
 async def test_refusal_is_not_evaded_by_another_session(
-    site: LinkedSite, manager: PoliteRequestManager, status: int
+    site: Linked, manager: PoliteRequestManager, kind: Callable[..., Any], status: int
 ) -> None:
     site.busy, site.busy_status = 10, status
-    crawler = crawler_of(HttpCrawler, manager)
-    await crawler.run([f"{site.base}/busy"])
-    assert site.pages == ["/busy"]
-    assert [(url, retries) for url, retries, _ in crawler.failed] == [(f"{site.base}/busy", 0)]
+    site.redirects["/hidden"] = (301, "/private/page")
+    options: dict[str, Any] = {"stream": True} if kind is FileDownloadCrawler else {}
+    crawler = crawler_of(kind, manager, **options)
+    await crawler.run([f"{site.base}/busy", f"{site.base}/hidden"])
+    assert sorted(site.pages) == ["/busy", "/hidden"]
+    failed = sorted((url, retries) for url, retries, _ in crawler.failed)
+    assert failed == [(f"{site.base}/busy", 0), (f"{site.base}/hidden", 0)]
 
 
 @pytest.mark.full
-@pytest.mark.realtime
-async def test_site_that_refuses_is_given_up(site: LinkedSite, queue: RequestQueue, refused: Refused) -> None:
-    site.busy, site.busy_status = 10, 403
+async def test_refusing_site_is_given_up(site: Linked, other: Linked, queue: RequestQueue, refused: Refused) -> None:
+    site.busy, site.busy_status, other.robots_status = 10, 403, 503
     async with (
         brief(refused_after=1) as gate,
-        PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_refusals=1) as manager,
+        PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_refusals=1, max_wait_s=5.0) as manager,
     ):
-        await crawler_of(HttpCrawler, manager).run([f"{site.base}/busy", f"{site.base}/a"])
-    assert site.pages == ["/busy"]
-    assert refused.found == [(f"{site.base}/a", Reason.REFUSED)]
+        crawler = crawler_of(HttpCrawler, manager, max_request_retries=0)
+        await crawler.run([f"{site.base}/busy", f"{site.base}/a", f"{other.base}/b"])
+    assert (site.pages, other.pages) == (["/busy"], [])
+    assert sorted(refused) == sorted([(f"{site.base}/a", Reason.REFUSED), (f"{other.base}/b", Reason.UNREACHABLE)])
 
 
 @pytest.mark.full
-@pytest.mark.realtime
-async def test_site_whose_wait_is_too_long_is_given_up(
-    site: LinkedSite, other: LinkedSite, queue: RequestQueue, refused: Refused
-) -> None:
-    other.robots_status = 503
+async def test_site_with_a_long_wait_is_given_up(site: Linked, queue: RequestQueue, refused: Refused) -> None:
     async with (
         brief() as gate,
         PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_wait_s=5.0) as manager,
     ):
-        crawler = crawler_of(HttpCrawler, manager, max_request_retries=0)
-        await crawler.run([f"{site.base}/429", f"{site.base}/a", f"{other.base}/b"])
-    assert (site.pages, other.pages) == (["/429"], [])
-    assert sorted(refused.found) == sorted(
-        [
-            (f"{site.base}/429", Reason.WAIT_TOO_LONG),
-            (f"{site.base}/a", Reason.WAIT_TOO_LONG),
-            (f"{other.base}/b", Reason.UNREACHABLE),
-        ]
-    )
+        await crawler_of(HttpCrawler, manager, max_request_retries=0).run([f"{site.base}/429", f"{site.base}/a"])
+    assert site.pages == ["/429"]
+    assert sorted(refused) == [(f"{site.base}{path}", Reason.WAIT_TOO_LONG) for path in ("/429", "/a")]
 
 
 @pytest.mark.full
-@pytest.mark.realtime
-async def test_crawl_ends_with_closed_error_when_the_gate_is_closed(site: LinkedSite, queue: RequestQueue) -> None:
-    gate = Gatekeeper(UA, pacing=PacingOptions(min_delay_s=60.0))
+async def test_crawl_ends_with_closed_error_when_the_gate_is_closed(site: Linked, queue: RequestQueue) -> None:
+    gate = slow_gate(60.0)
     manager = PoliteRequestManager(gate, queue)
     running = apart(crawler_of(HttpCrawler, manager).run([f"{site.base}/{number}" for number in range(3)]))
     await until(lambda: len(site.seen) > 0)
@@ -325,24 +274,7 @@ async def test_crawl_ends_with_closed_error_when_the_gate_is_closed(site: Linked
     assert not await queue.is_empty()
 
 
-@pytest.mark.full
-async def test_stopped_crawl_loses_no_request(
-    site: LinkedSite, gate: Gatekeeper, queue: RequestQueue, refused: Refused
-) -> None:
-    urls = {f"{site.base}/{number}" for number in range(20)} | {f"{site.base}/private/{number}" for number in range(3)}
-    await queue.add_requests(sorted(urls))
-    done: set[str] = set()
-    async with PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager:
-        await until_fetched(manager, done, handled=4)
-        handed_out = await fetched(manager)  # handed out, and never handled
-        assert turns(gate) == 1
-    assert turns(gate) == 0
-    assert handed_out.url not in done
-    left = set()
-    while (request := await queue.fetch_next_request()) is not None:
-        left.add(request.url)
-    assert left == urls - done - {url for url, _ in refused.found}
-    assert all("private" in url for url, _ in refused.found)
+# The manager
 
 
 async def fetched(manager: PoliteRequestManager) -> Request:
@@ -354,19 +286,31 @@ async def fetched(manager: PoliteRequestManager) -> Request:
             await asyncio.sleep(0.001)
 
 
-async def until_fetched(manager: PoliteRequestManager, done: set[str], *, handled: int) -> None:
-    while len(done) < handled:
-        request = await fetched(manager)
-        assert await manager.fetch_next_request() is None  # one request at a time to a host
-        done.add(request.url)
-        await manager.mark_request_as_handled(request)
+@pytest.mark.full
+async def test_stop_loses_no_request(site: Linked, gate: Gatekeeper, queue: RequestQueue, refused: Refused) -> None:
+    urls = {f"{site.base}/{number}" for number in range(20)} | {f"{site.base}/private/{number}" for number in range(3)}
+    await queue.add_requests(sorted(urls))
+    done: set[str] = set()
+    async with PoliteRequestManager(gate, queue, on_disallowed=refused.note) as manager:
+        for _ in range(4):
+            request = await fetched(manager)
+            assert await manager.fetch_next_request() is None  # one request at a time to a host
+            done.add(request.url)
+            await manager.mark_request_as_handled(request)
+        handed_out = await fetched(manager)  # handed out, and never handled
+        assert turns(gate) == 1
+    assert (turns(gate), handed_out.url in done) == (0, False)
+    left = set()
+    while (next_one := await queue.fetch_next_request()) is not None:
+        left.add(next_one.url)
+    assert left == urls - done - {url for url, _ in refused}
+    assert all("private" in url for url, _ in refused)
 
 
 @pytest.mark.full
-async def test_reclaimed_request_waits_for_its_next_turn(site: LinkedSite, queue: RequestQueue) -> None:
+async def test_reclaimed_request_waits_for_its_next_turn(site: Linked, queue: RequestQueue) -> None:
     clock = ManualClock()
-    pacing = PacingOptions(min_delay_s=60.0, adaptive_factor=0.0)
-    fetcher = ScriptedFetcher({site.base: 404})
+    fetcher, pacing = ScriptedFetcher({site.base: 404}), PacingOptions(min_delay_s=60.0, adaptive_factor=0.0)
     async with (
         Gatekeeper(UA, pacing=pacing, clock=clock, fetcher=fetcher) as gate,
         PoliteRequestManager(gate, queue) as manager,
@@ -388,9 +332,8 @@ async def test_reclaimed_request_waits_for_its_next_turn(site: LinkedSite, queue
 
 
 @pytest.mark.full
-async def test_purge_and_drop_forget_the_requests_that_were_read(site: LinkedSite, gate: Gatekeeper) -> None:
-    queue = await RequestQueue.open(alias="purged")
-    manager = PoliteRequestManager(gate, queue)
+async def test_purge_and_drop_forget_the_requests_that_were_read(site: Linked, gate: Gatekeeper) -> None:
+    manager = PoliteRequestManager(gate, await RequestQueue.open(alias="purged"))
     for forget in (manager.purge, manager.drop):
         await manager.add_requests([f"{site.base}/a", f"{site.base}/b"])
         assert (await manager.get_total_count(), await manager.get_handled_count()) == (2, 0)
@@ -402,58 +345,9 @@ async def test_purge_and_drop_forget_the_requests_that_were_read(site: LinkedSit
 
 
 @pytest.mark.full
-async def test_requests_of_handlers_are_judged_and_have_turns(site: LinkedSite, gate: Gatekeeper) -> None:
-    site.redirects["/moved"] = (303, "/page")
-    client = PoliteHttpClient(gate, sender())
-    response = await client.send_request(f"{site.base}/moved", method="POST", payload=b"x", headers={"X-Key": "y"})
-    assert (response.status_code, turns(gate)) == (200, 0)
-    assert [(seen.method, seen.body) for seen in site.seen[1:]] == [("POST", "x"), ("GET", "")]
-    with pytest.raises(Disallowed):
-        await client.send_request(f"{site.base}/x/../private")
-    async with client.stream(f"{site.base}/page") as response:
-        assert turns(gate) == 1
-        with pytest.raises(TurnHeld):
-            await client.send_request(f"{site.base}/other")
-        assert b"".join([part async for part in response.read_stream()])
-    assert turns(gate) == 0
-    with pytest.raises(Disallowed):
-        async with client.stream(f"{site.base}/private"):
-            pass
-    assert site.pages == ["/moved", "/page", "/page"]
-
-
-@pytest.mark.full
-async def test_credentials_do_not_go_to_another_origin(site: LinkedSite, other: LinkedSite, gate: Gatekeeper) -> None:
-    site.redirects["/moved"] = (302, f"{other.base}/page")
-    headers = {"Authorization": "Basic eDp5", "Cookie": "a=b", "X-Key": "kept"}
-    await PoliteHttpClient(gate, sender()).send_request(f"{site.base}/moved", headers=headers)
-    first, second = site.seen[-1].headers, other.seen[-1].headers
-    assert (first["Authorization"], first["Cookie"], first["X-Key"]) == ("Basic eDp5", "a=b", "kept")
-    assert "Authorization" not in second
-    assert "Cookie" not in second
-    assert second["X-Key"] == "kept"
-
-
-@pytest.mark.full
-@pytest.mark.realtime
-async def test_request_that_states_another_crawler_is_judged_for_that_crawler(
-    site: LinkedSite, manager: PoliteRequestManager
-) -> None:
-    site.robots = "User-agent: *\nAllow: /\n\nUser-agent: OtherBot\nDisallow: /a\n"
-    request = Request.from_url(f"{site.base}/a", headers={"User-Agent": "OtherBot/1.0"})
-    crawler = crawler_of(HttpCrawler, manager)
-    await crawler.run([request, Request.from_url(f"{site.base}/b", headers={"User-Agent": "OtherBot/1.0"})])
-    assert crawler.failed == [(f"{site.base}/a", 0, Disallowed)]
-    assert [seen.headers["User-Agent"] for seen in site.seen if seen.path == "/b"] == ["OtherBot/1.0"]
-    assert site.pages == ["/b"]
-
-
-@pytest.mark.full
-@pytest.mark.realtime
-async def test_manager_alone_paces_a_crawler_with_another_client(site: LinkedSite, queue: RequestQueue) -> None:
-    pacing = PacingOptions(min_delay_s=0.2, adaptive_factor=0.0)
+async def test_manager_alone_paces_a_crawler_with_another_client(site: Linked, queue: RequestQueue) -> None:
     starts: list[float] = []
-    async with Gatekeeper(UA, pacing=pacing) as gate, PoliteRequestManager(gate, queue) as manager:
+    async with slow_gate(0.2) as gate, PoliteRequestManager(gate, queue) as manager:
         crawler = BasicCrawler(request_manager=manager, configure_logging=False)
 
         @crawler.router.default_handler
@@ -465,16 +359,55 @@ async def test_manager_alone_paces_a_crawler_with_another_client(site: LinkedSit
     assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(starts))
 
 
+# The client
+
+
+@pytest.mark.full
+async def test_requests_of_handlers_are_judged_and_have_turns(site: Linked, gate: Gatekeeper) -> None:
+    site.redirects["/moved"] = (303, "/page")
+    client = PoliteHttpClient(gate, sender())
+    response = await client.send_request(f"{site.base}/moved", method="POST", payload=b"x", headers={"X-Key": "y"})
+    assert (response.status_code, turns(gate)) == (200, 0)
+    assert [(seen.method, seen.body) for seen in site.seen[1:]] == [("POST", "x"), ("GET", "")]
+    with pytest.raises(Disallowed):
+        await client.send_request(f"{site.base}/x/../private")
+    async with client.stream(f"{site.base}/page") as streamed:
+        assert turns(gate) == 1
+        with pytest.raises(TurnHeld):
+            await client.send_request(f"{site.base}/other")
+        assert b"".join([part async for part in streamed.read_stream()])
+    assert turns(gate) == 0
+    with pytest.raises(Disallowed):
+        async with client.stream(f"{site.base}/private"):
+            pass
+    assert site.pages == ["/moved", "/page", "/page"]
+
+
+@pytest.mark.full
+async def test_credentials_do_not_go_to_another_origin(site: Linked, other: Linked, gate: Gatekeeper) -> None:
+    site.redirects["/moved"] = (302, f"{other.base}/page")
+    headers = {"Authorization": "Basic eDp5", "Cookie": "a=b", "X-Key": "kept"}
+    await PoliteHttpClient(gate, sender()).send_request(f"{site.base}/moved", headers=headers)
+    sent = [{name: seen.headers.get(name) for name in headers} for seen in (site.seen[-1], other.seen[-1])]
+    assert sent == [headers, {"Authorization": None, "Cookie": None, "X-Key": "kept"}]
+
+
+@pytest.mark.full
+async def test_request_is_judged_for_the_crawler_it_states(site: Linked, manager: PoliteRequestManager) -> None:
+    site.robots = "User-agent: *\nAllow: /\n\nUser-agent: OtherBot\nDisallow: /a\n"
+    headers = {"User-Agent": "OtherBot/1.0"}
+    crawler = crawler_of(HttpCrawler, manager)
+    await crawler.run([Request.from_url(f"{site.base}{path}", headers=headers) for path in ("/a", "/b")])
+    assert crawler.failed == [(f"{site.base}/a", 0, Disallowed)]
+    assert [(seen.path, seen.headers["User-Agent"]) for seen in site.seen[1:]] == [("/b", "OtherBot/1.0")]
+
+
 # The turn of a request, in the task that handles the request
 
 
-BRIEF: dict[str, Any] = {"request_handler_timeout": timedelta(seconds=10), "max_request_retries": 0}
-
-
-@pytest.mark.realtime
 @pytest.mark.parametrize("sends_by", ["client", "stream", "PoliteSession"])
 async def test_handler_requests_its_own_page_in_the_turn_of_the_manager(
-    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager, sends_by: str
+    site: Linked, gate: Gatekeeper, manager: PoliteRequestManager, sends_by: str
 ) -> None:
     client = PoliteHttpClient(manager, sender())
     async with PoliteSession(gate) as session:
@@ -496,13 +429,10 @@ async def test_handler_requests_its_own_page_in_the_turn_of_the_manager(
         await crawler.run([f"{site.base}/a", f"{site.base}/c"])
     assert sorted(crawler.pages) == [f"{site.base}/a", f"{site.base}/c"]
     assert sorted(site.pages) == ["/a", "/b", "/b", "/c"]
-    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+    judge(site)
 
 
-@pytest.mark.realtime
-async def test_download_crawler_streams_in_the_turn_of_the_manager(
-    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
-) -> None:
+async def test_download_streams_in_its_turn(site: Linked, gate: Gatekeeper, manager: PoliteRequestManager) -> None:
     async def handle(context: FileDownloadCrawlingContext) -> None:
         assert turns(gate) == 1
         with pytest.raises(TurnHeld):
@@ -514,29 +444,11 @@ async def test_download_crawler_streams_in_the_turn_of_the_manager(
     await crawler.run([f"{site.base}/a", f"{site.base}/c"])
     assert sorted(crawler.pages) == [f"{site.base}/a", f"{site.base}/c"]
     assert sorted(site.pages) == ["/a", "/c"]
-    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+    judge(site)
 
 
-@pytest.mark.realtime
-async def test_refusal_of_a_download_is_not_evaded_by_another_session(
-    site: LinkedSite, manager: PoliteRequestManager
-) -> None:
-    site.busy, site.busy_status = 10, 403
-    site.redirects["/hidden"] = (301, "/private/page")
-    crawler = crawler_of(FileDownloadCrawler, manager, stream=True)
-    await crawler.run([f"{site.base}/busy", f"{site.base}/hidden"])
-    assert sorted(site.pages) == ["/busy", "/hidden"]
-    assert sorted((url, retries) for url, retries, _ in crawler.failed) == [
-        (f"{site.base}/busy", 0),
-        (f"{site.base}/hidden", 0),
-    ]
-
-
-@pytest.mark.realtime
 @pytest.mark.parametrize("path", ["/login", "/a", "/moved"])
-async def test_hook_makes_a_request_before_the_page_is_requested(
-    site: LinkedSite, other: LinkedSite, manager: PoliteRequestManager, path: str
-) -> None:
+async def test_hook_may_request_a_page(site: Linked, other: Linked, manager: PoliteRequestManager, path: str) -> None:
     site.redirects["/moved"] = (302, f"{other.base}/back")
     other.redirects["/back"] = (302, f"{site.base}/login")
     crawler = crawler_of(HttpCrawler, manager, navigation_timeout=timedelta(seconds=10), **BRIEF)
@@ -548,11 +460,11 @@ async def test_hook_makes_a_request_before_the_page_is_requested(
     await crawler.run([f"{site.base}/a", f"{site.base}/c"])
     assert (sorted(crawler.pages), crawler.failed) == ([f"{site.base}/a", f"{site.base}/c"], [])
     assert sorted(site.pages) == sorted(["/a", "/c", *[path, path], *["/login"] * (2 if path == "/moved" else 0)])
-    assert_polite(site.trace(), {site.base: site.robots}, agent="ExampleBot")
+    judge(site)
 
 
-async def test_task_that_fetches_a_request_holds_its_turn(
-    site: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
+async def test_task_that_fetches_a_request_holds_its_turn_and_others_wait_for_it(
+    site: Linked, other: Linked, gate: Gatekeeper, manager: PoliteRequestManager
 ) -> None:
     client = PoliteHttpClient(manager, sender())
     for path, pages in (("/a", ["/a"]), ("/b", ["/a", "/b"])):
@@ -562,26 +474,21 @@ async def test_task_that_fetches_a_request_holds_its_turn(
         assert (site.pages, turns(gate)) == (pages, 0)
         await manager.mark_request_as_handled(request)
 
-
-async def test_handler_of_another_request_waits_for_the_turn_of_the_manager(
-    site: LinkedSite, other: LinkedSite, gate: Gatekeeper, manager: PoliteRequestManager
-) -> None:
     async def handle_another() -> None:
         await manager.mark_request_as_handled(await fetched(manager))
-        await PoliteHttpClient(manager, sender()).send_request(f"{site.base}/b")
+        await client.send_request(f"{site.base}/d")
 
-    await manager.add_request(f"{site.base}/a")
+    await manager.add_request(f"{site.base}/c")
     handled = await apart(fetched(manager))  # its handler requests the page by a client of its own
     await manager.add_request(f"{other.base}/a")
     another = apart(handle_another())
     await until(lambda: gate.statistics().waiting == 1)
-    assert site.pages == []
+    assert site.pages == ["/a", "/b"]
     await manager.mark_request_as_handled(handled)
     await another
-    assert site.pages == ["/b"]
+    assert site.pages == ["/a", "/b", "/d"]
 
 
-@pytest.mark.full
 async def test_arguments_of_the_wrong_type_are_refused(gate: Gatekeeper, queue: RequestQueue) -> None:
     wrong: Any = UA
     with pytest.raises(ConfigurationError, match="PoliteRequestManager"):
@@ -594,8 +501,69 @@ async def test_arguments_of_the_wrong_type_are_refused(gate: Gatekeeper, queue: 
         PoliteHttpClient(gate, wrong)
 
 
+# PlaywrightCrawler with the polite request manager and polite pages
+
+
 @pytest.mark.full
-def test_without_crawlee_the_import_names_the_extra() -> None:
-    program = "import sys; sys.modules['crawlee'] = None; import politesse.integrations.crawlee"
-    error = run_code(program, check=False).stderr
-    assert "needs the extra 'crawlee'; in a checkout of politesse, run: pip install '.[crawlee]'" in error
+@pytest.mark.parametrize("site_class", [HtmlSite])
+async def test_browser_crawl_uses_turns_of_the_manager(site: HtmlSite, other: HtmlSite, queue: RequestQueue) -> None:
+    site.html["/"] = "".join(f"<a href={path}>x</a>" for path in ("/a", "/moved", "/private/a", "/hidden"))
+    site.redirects |= {"/moved": (302, f"{other.base}/b"), "/hidden": (302, "/private/b")}
+    titles: list[str] = []
+
+    async def note(context: Any) -> None:
+        titles.append(await context.page.title())
+
+    async def be_polite(context: Any) -> None:
+        turn = manager.turn_of(context.request)
+        assert turn is not None
+        await polite_page(context.page, gate, turn=turn)
+
+    async with slow_gate(0.2) as gate, PoliteRequestManager(gate, queue) as manager:
+        options: dict[str, Any] = {
+            "browser_launch_options": {"executable_path": chromium(), "chromium_sandbox": False},
+            "browser_new_context_options": {"user_agent": UA, "service_workers": "block"},
+        }
+        kind = crawlers.PlaywrightCrawler
+        crawler = crawler_of(kind, manager, None, note, fingerprint_generator=None, max_request_retries=0, **options)
+        crawler.pre_navigation_hook(be_polite)
+        await crawler.run([Request.from_url(f"{site.base}/", headers={"X-Test": "of the request"})])
+        assert turns(gate) == 0
+    assert sorted(zip(crawler.pages, titles, strict=True)) == sorted(
+        [(f"{site.base}/", "/"), (f"{site.base}/a", "/a"), (f"{other.base}/b", "/b")]
+    )
+    assert [(url, kind) for url, _, kind in crawler.failed] == [(f"{site.base}/hidden", Disallowed)]
+    assert (sorted(site.pages), other.pages) == (["/", "/a", "/hidden", "/moved"], ["/b"])
+    judge(site, other, min_delay_s=0.2)
+
+
+GUIDE = (Path(__file__).parents[3] / "src/politesse/guides/crawlee.md").read_text()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("site_class", [HtmlSite])
+async def test_crawler_of_the_guide_paces_its_handlers(site: HtmlSite, other: HtmlSite, queue: RequestQueue) -> None:
+    [code] = [block for block in re.findall(r"```py\n(.*?)```", GUIDE, re.DOTALL) if "def browser_crawler" in block]
+    options: dict[str, Any] = {"browser_launch_options": {"executable_path": chromium(), "chromium_sandbox": False}}
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - our own guide
+    browser: Any = crawlers.PlaywrightCrawler
+    names["PlaywrightCrawler"] = partial(browser, max_request_retries=0, configure_logging=False, **options)
+    refused: list[str] = []
+    async with slow_gate(0.2) as gate, PoliteRequestManager(gate, queue) as manager:
+        crawler = names["browser_crawler"](manager)
+
+        async def handle(context: Any) -> None:
+            for url in (f"{site.base}/api", f"{other.base}/api"):
+                assert (await context.send_request(url)).status_code == 200
+            try:
+                await context.send_request(f"{site.base}/private/api")
+            except Disallowed as error:
+                refused.append(error.verdict.url)
+
+        crawler.pre_navigation_hook(handle)
+        crawler.router.default_handler(handle)
+        await crawler.run([f"{site.base}/a", f"{site.base}/b"])
+    assert refused == [f"{site.base}/private/api"] * 4
+    assert (sorted(site.pages), other.pages) == (["/a", *["/api"] * 4, "/b"], ["/api"] * 4)
+    judge(site, other, min_delay_s=0.2)

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import trustme
+from crawlee.http_clients import HttpxHttpClient
 
 from politesse import Gatekeeper, HostPolicy
 from politesse.integrations.crawlee import PoliteHttpClient
@@ -42,44 +43,36 @@ async def client(gate: Gatekeeper, library: Library) -> AsyncIterator[httpx.Asyn
         yield client
 
 
-async def test_response_that_is_closed_early_is_reset(
-    site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient
-) -> None:
-    for _ in range(3):
-        async with client.stream("GET", f"{site.base}/slow"):
-            assert turns(gate) == 1
-        assert turns(gate) == 0
-        assert (await client.get(f"{site.base}/page")).text == "first "
-    assert (site.beside, site.ended, site.connections) == ([], [("/slow", "reset")] * 3, 1)
-
-
-async def test_response_that_is_closed_within_its_body_is_reset(site: Http2Site, client: httpx.AsyncClient) -> None:
-    async with client.stream("GET", f"{site.base}/slow") as response:
-        async for part in response.aiter_bytes():
-            assert part == b"first "
-            break
-    await client.get(f"{site.base}/page")
-    assert (site.beside, site.ended) == ([], [("/slow", "reset")])
-
-
-@pytest.mark.parametrize("path", ["/silent", "/slow"])
-async def test_request_that_is_cancelled_is_reset(
-    site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient, path: str
-) -> None:
-    request = asyncio.create_task(client.get(f"{site.base}{path}"))
-    await until(lambda: site.paths == [path])
+async def given_up(request: asyncio.Task[Any]) -> None:
     request.cancel()
     await asyncio.wait([request])
-    assert (request.cancelled(), turns(gate)) == (True, 0)
-    await client.get(f"{site.base}/page")
-    assert (site.beside, site.ended) == ([], [(path, "reset")])
+    assert request.cancelled()
+
+
+async def test_response_that_is_given_up_is_reset(site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient) -> None:
+    for reads in (False, True, False):
+        async with client.stream("GET", f"{site.base}/slow") as response:
+            assert turns(gate) == 1
+            if reads:
+                async for part in response.aiter_bytes():
+                    assert part == b"first "
+                    break
+        assert turns(gate) == 0
+        assert (await client.get(f"{site.base}/page")).text == "first "
+    paths = ["/slow"] * 3
+    for path in ("/silent", "/slow"):
+        request = asyncio.create_task(client.get(f"{site.base}{path}"))
+        await until(lambda: site.paths[-1] == path)  # noqa: B023 - called at once
+        await given_up(request)
+        assert turns(gate) == 0
+        await client.get(f"{site.base}/page")
+        paths.append(path)
+    assert (site.beside, site.ended, site.connections) == ([], [(path, "reset") for path in paths], 1)
 
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("path", ["/silent", "/slow"])
-async def test_request_that_times_out_ends_at_the_server(
-    site: Http2Site, client: httpx.AsyncClient, library: Library, path: str
-) -> None:
+async def test_timeout_ends_the_stream(site: Http2Site, client: httpx.AsyncClient, library: Library, path: str) -> None:
     with pytest.raises(library.http.ReadTimeout):
         await client.get(f"{site.base}{path}", timeout=0.1)
     await client.get(f"{site.base}/page")
@@ -98,9 +91,7 @@ async def test_stream_that_is_dropped_is_reset(site: Http2Site, gate: Gatekeeper
     assert (site.beside, site.ended) == ([], [("/slow", "reset")])
 
 
-async def test_other_requests_of_the_connection_go_on(
-    site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient
-) -> None:
+async def test_others_on_the_connection_go_on(site: Http2Site, gate: Gatekeeper, client: httpx.AsyncClient) -> None:
     gate.set_policy("127.0.0.1", HostPolicy(max_concurrent=2))
     await client.get(f"{site.base}/page")
     request = asyncio.create_task(client.get(f"{site.base}/silent"))
@@ -127,9 +118,7 @@ async def test_connection_on_which_no_reset_can_be_sent_is_closed(
     assert (site.beside, site.ended, site.connections) == ([], [("/slow", "closed")], 2)
 
 
-async def test_response_of_a_transport_within_another_is_reset(
-    site: Http2Site, gate: Gatekeeper, library: Library
-) -> None:
+async def test_response_of_a_wrapped_transport_is_reset(site: Http2Site, gate: Gatekeeper, library: Library) -> None:
     class Logging(library.http.AsyncBaseTransport):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             self.sender = library.http.AsyncHTTPTransport(http1=False, http2=True)
@@ -191,21 +180,11 @@ class Stage:
                 raise
 
 
-async def cancel(request: asyncio.Task[httpx.Response]) -> None:
-    request.cancel()
-    await asyncio.wait([request])
-    assert request.cancelled()
-
-
 @pytest.mark.parametrize(
     "event",
     [
-        "connection.connect_tcp.started",
-        "connection.connect_tcp.complete",
-        "connection.start_tls.started",
-        "connection.start_tls.complete",
-        "http2.send_request_headers.started",
-        "http2.send_request_headers.complete",
+        *(f"connection.{step}.{end}" for step in ("connect_tcp", "start_tls") for end in ("started", "complete")),
+        *(f"http2.send_request_headers.{end}" for end in ("started", "complete")),
         "http2.receive_response_headers.complete",
         "http2.receive_response_body.started",
     ],
@@ -221,12 +200,12 @@ async def test_request_that_is_cancelled_at_a_stage_leaves_no_stream_that_cannot
     )
     await stage.is_reached.wait()
     await until(lambda: turns(gate) == 3)
-    await cancel(first)
+    await given_up(first)
     await until(lambda: {"/slow1", "/slow2"} <= set(tls_site.paths))
-    await cancel(second)
+    await given_up(second)
     await tls_client.get(f"{tls_site.base}/page")
     assert (tls_site.started[-1], third.done()) == (("/page", ["/slow2"]), False)
-    await cancel(third)
+    await given_up(third)
     await tls_client.get(f"{tls_site.base}/page")
     assert tls_site.started[-1] == ("/page", [])
     assert all(len(others) < 3 for _, others in tls_site.started)
@@ -242,31 +221,29 @@ async def test_request_that_is_cancelled_as_it_waits_for_the_connection_of_anoth
     await stage.is_reached.wait()
     second = asyncio.create_task(tls_client.get(f"{tls_site.base}/page"))
     await until(lambda: turns(gate) == 2)
-    await cancel(second)
+    await given_up(second)
     third = asyncio.create_task(tls_client.get(f"{tls_site.base}/slow"))
     await until(lambda: turns(gate) == 2)
     stage.go_on.set()
     await until(lambda: {"/silent", "/slow"} <= set(tls_site.paths))
-    await cancel(first)
-    await cancel(third)
+    await given_up(first)
+    await given_up(third)
     await tls_client.get(f"{tls_site.base}/page")
     assert (tls_site.started[-1], tls_site.connections) == (("/page", []), 1)
 
 
 @pytest.mark.parametrize("library", ["httpx"], indirect=True)  # httpx2 counts its permits in one step
-async def test_request_that_is_cancelled_as_httpcore_counts_its_permits_hides_no_stream(
-    site: Http2Site, client: httpx.AsyncClient
-) -> None:
+async def test_cancellation_as_permits_are_counted_hides_no_stream(site: Http2Site, client: httpx.AsyncClient) -> None:
     stage = Stage("http2.send_connection_init.complete")
     stage.go_on.set()
     first = asyncio.create_task(client.get(f"{site.base}/page", extensions={"trace": stage.trace}))
     await stage.is_reached.wait()
     await asyncio.sleep(0)
-    await cancel(first)
+    await given_up(first)
     assert site.paths == []
     second = asyncio.create_task(client.get(f"{site.base}/slow"))
     await until(lambda: site.paths == ["/slow"])
-    await cancel(second)
+    await given_up(second)
     await client.get(f"{site.base}/page")
     assert (site.beside, site.ended, site.connections) == ([], [("/slow", "reset")], 1)
 
@@ -275,9 +252,7 @@ async def test_request_that_is_cancelled_as_httpcore_counts_its_permits_hides_no
 
 
 @pytest.mark.realtime
-async def test_page_of_a_crawl_that_times_out_ends_at_the_server(
-    site: Http2Site, gate: Gatekeeper, library: Library
-) -> None:
+async def test_page_of_a_crawl_that_times_out_is_closed(site: Http2Site, gate: Gatekeeper, library: Library) -> None:
     pages: list[str] = []
 
     async def handle(page: CrawlPage[str], response: object) -> None:
@@ -292,34 +267,18 @@ async def test_page_of_a_crawl_that_times_out_ends_at_the_server(
     assert (site.beside, site.ended) == ([], [("/silent", "closed"), ("/slow", "closed")])
 
 
-@pytest.fixture
-async def crawlee(gate: Gatekeeper) -> AsyncIterator[PoliteHttpClient]:
-    from crawlee.http_clients import HttpxHttpClient
-
-    client = PoliteHttpClient(gate, HttpxHttpClient(http1=False, follow_redirects=False))
-    yield client
-    await client.cleanup()
-
-
-async def test_stream_of_crawlee_that_is_closed_early_is_reset(site: Http2Site, crawlee: PoliteHttpClient) -> None:
+@pytest.mark.realtime
+async def test_request_of_crawlee_that_is_given_up_ends_at_the_server(site: Http2Site, gate: Gatekeeper) -> None:
+    crawlee = PoliteHttpClient(gate, HttpxHttpClient(http1=False, follow_redirects=False))
     async with crawlee.stream(f"{site.base}/slow"):
         pass
     await crawlee.send_request(f"{site.base}/page")
-    assert (site.beside, site.ended) == ([], [("/slow", "reset")])
-
-
-async def test_request_of_crawlee_that_is_cancelled_is_reset(site: Http2Site, crawlee: PoliteHttpClient) -> None:
     request = asyncio.create_task(crawlee.send_request(f"{site.base}/silent"))
-    await until(lambda: site.paths == ["/silent"])
-    request.cancel()
-    await asyncio.wait([request])
+    await until(lambda: site.paths[-1] == "/silent")
+    await given_up(request)
     await crawlee.send_request(f"{site.base}/page")
-    assert (site.beside, site.ended) == ([], [("/silent", "reset")])
-
-
-@pytest.mark.realtime
-async def test_request_of_crawlee_that_times_out_ends_at_the_server(site: Http2Site, crawlee: PoliteHttpClient) -> None:
     with pytest.raises(TimeoutError):
         await crawlee.send_request(f"{site.base}/silent", timeout=timedelta(seconds=0.1))
     await crawlee.send_request(f"{site.base}/page")
-    assert (site.beside, site.ended) == ([], [("/silent", "closed")])
+    assert (site.beside, site.ended) == ([], [("/slow", "reset"), ("/silent", "reset"), ("/silent", "closed")])
+    await crawlee.cleanup()

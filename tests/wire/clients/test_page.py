@@ -1,21 +1,87 @@
-"""What pages say to crawlers, read of the responses of each client."""
+"""What pages say to crawlers, read of the responses of each client; and the checks that all integrations share."""
 
+import gzip
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import aiohttp
 import httpx
 import pytest
+from aiohttp import web
+from multidict import CIMultiDict
+from scrapy.http import Headers
 
-from politesse import AgentView, ConfigurationError, Gatekeeper
+from politesse import (
+    AgentView,
+    CacheOptions,
+    ConfigurationError,
+    FetchOptions,
+    Gatekeeper,
+    InvalidURL,
+    PacingOptions,
+)
+from politesse.integrations._request import (
+    check_gate,
+    check_sent,
+    content_codings,
+    headers_alone,
+    may_have_page,
+    other_site,
+)
 from politesse.integrations.aiohttp import PoliteSession, page_directives
 from politesse.page import PageDirectives
 from tests.support.httpx_libraries import LIBRARIES, Library
-from tests.support.sites import turns
-from tests.wire.clients.pages import BOTH, HEADER, Answer, Pages, said
+from tests.support.sites import UA, Site, turns
 
 Read = Callable[..., Awaitable[list[PageDirectives]]]
+
+HEAD = '<meta name="robots" content="nofollow">'
+PADDING = "<!-- " + "so that its octets come in pieces " * 4_000 + " -->"
+HEADER = ("X-Robots-Tag", 1, "noindex")
+BOTH = [HEADER, ("META robots", 1, "nofollow")]
+
+
+@dataclass
+class Answer:
+    """What the server says of one path.
+
+    Attributes:
+        head: of its HTML.
+        tags: the lines of X-Robots-Tag.
+        content_type: aiohttp would send application/octet-stream where nothing is set.
+        coding: ``gzip`` to compress it, anything else only names it.
+        status: with 302, a Location is sent that leads to ``/page``.
+    """
+
+    head: str = HEAD
+    tags: Sequence[str] = ("noindex",)
+    content_type: str = "text/html"
+    coding: str = ""
+    status: int = 200
+
+    def response(self) -> web.Response:
+        body = f"<!DOCTYPE html><html><head>{self.head}{PADDING}</head><body>the page</body></html>".encode()
+        headers = CIMultiDict({"Content-Type": self.content_type})
+        headers.extend([("X-Robots-Tag", tag) for tag in self.tags])
+        if self.coding:
+            headers["Content-Encoding"] = self.coding
+        if self.status == 302:
+            headers["Location"] = "/page"
+        body = gzip.compress(body) if self.coding == "gzip" else body
+        return web.Response(status=self.status, body=body, headers=headers)
+
+
+@dataclass
+class Pages(Site):
+    """A server on loopback; a path that is not among ``answers`` has the usual answer."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+    async def page(self, request: web.Request) -> web.Response:
+        return self.answers.get(request.path, Answer()).response()
 
 
 @pytest.fixture
@@ -23,40 +89,59 @@ def site_class() -> type[Pages]:
     return Pages
 
 
+def said(page: PageDirectives) -> list[tuple[str, int, str]]:
+    """Return where each directive stands, and which it is."""
+    return [(one.field, one.number, one.name) for one in page.statements]
+
+
 async def by_aiohttp(gate: Gatekeeper, url: str, *views: AgentView, method: str = "GET") -> list[PageDirectives]:
     """Return the directives of each response, for each view."""
-    async with PoliteSession(gate) as web, web.request(method, url) as response:
+    async with PoliteSession(gate) as polite, polite.request(method, url) as response:
         return [await page_directives(one, view) for one in (*response.history, response) for view in views or [gate]]
 
 
-async def _by(
+async def by_httpx(
     library: Library, gate: Gatekeeper, url: str, *views: AgentView, method: str = "GET"
 ) -> list[PageDirectives]:
     transport = library.polite.PoliteTransport(gate)
-    async with library.http.AsyncClient(transport=transport, follow_redirects=True) as web:
-        last = await web.request(method, url)
+    async with library.http.AsyncClient(transport=transport, follow_redirects=True) as client:
+        last = await client.request(method, url)
         responses = (*last.history, last)
         return [await library.polite.page_directives(one, view) for one in responses for view in views or [gate]]
 
 
-each_client = pytest.mark.parametrize("read", [by_aiohttp, *(partial(_by, Library(name)) for name in LIBRARIES)])
+each_client = pytest.mark.parametrize("read", [by_aiohttp, *(partial(by_httpx, Library(name)) for name in LIBRARIES)])
 
 
 @each_client
-async def test_header_and_meta_are_read(site: Pages, gate: Gatekeeper, read: Read) -> None:
+async def test_header_and_meta_of_each_response_are_read(
+    site: Pages, gate: Gatekeeper, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pages = await read(gate, f"{site.base}/page", gate, gate)
     assert [said(page) for page in pages] == [BOTH, BOTH]
-    assert not pages[0].may_index(0.0)
-    assert not pages[0].may_follow
-    assert not pages[0].truncated
+    assert not any((pages[0].may_index(0.0), pages[0].may_follow, pages[0].truncated))
+    tags = ["OtherBot: noindex", "nofollow", "noarchive"]
+    site.answers |= {"/lines": Answer("", tags), "/packed": Answer(coding="gzip"), "/silent-page": Answer("")}
+    [lines] = await read(gate, f"{site.base}/lines")
+    assert said(lines) == [("X-Robots-Tag", 2, "nofollow"), ("X-Robots-Tag", 3, "noarchive")]
+    [packed] = await read(gate, f"{site.base}/packed")
+    assert (said(packed), packed.truncated) == (BOTH, False)
+    [head] = await read(gate, f"{site.base}/page", method="HEAD")
+    assert (said(head), head.truncated) == ([HEADER], False)
+    site.answers["/moved"] = Answer(tags=["noarchive"], status=302)
+    moved, page = await read(gate, f"{site.base}/moved")
+    assert (said(moved), said(page)) == ([("X-Robots-Tag", 1, "noarchive")], BOTH)
+    monkeypatch.setitem(sys.modules, "selectolax.lexbor", None)
+    [silent] = await read(gate, f"{site.base}/silent-page")
+    assert said(silent) == [HEADER]
+    with pytest.raises(ImportError, match=r"pip install '\.\[html\]'"):
+        await read(gate, f"{site.base}/page")
 
 
 @each_client
 async def test_directive_that_names_the_crawler_is_for_it_alone(site: Pages, gate: Gatekeeper, read: Read) -> None:
-    head = "".join(
-        f'<meta name="{name}" content="{content}">'
-        for name, content in {"ExampleBot": "noarchive", "OtherBot": "nosnippet", "ExampleBot-Image": "none"}.items()
-    )
+    metas = {"ExampleBot": "noarchive", "OtherBot": "nosnippet", "ExampleBot-Image": "none"}
+    head = "".join(f'<meta name="{name}" content="{content}">' for name, content in metas.items())
     site.answers["/page"] = Answer(head, ["ExampleBot: nofollow", "OtherBot: noindex"])
     image = gate.agent(tokens=["ExampleBot-Image", "ExampleBot"], user_agent="ExampleBot-Image/1.0")
     other = gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0")
@@ -69,55 +154,18 @@ async def test_directive_that_names_the_crawler_is_for_it_alone(site: Pages, gat
     ]
 
 
-@each_client
-async def test_repeated_headers_combine(site: Pages, gate: Gatekeeper, read: Read) -> None:
-    site.answers["/page"] = Answer("", ["OtherBot: noindex", "nofollow", "noarchive"])
-    [page] = await read(gate, f"{site.base}/page")
-    assert said(page) == [("X-Robots-Tag", 2, "nofollow"), ("X-Robots-Tag", 3, "noarchive")]
-
-
-@each_client
-async def test_compressed_page_is_read(site: Pages, gate: Gatekeeper, read: Read) -> None:
-    site.answers["/page"] = Answer(coding="gzip")
-    [page] = await read(gate, f"{site.base}/page")
-    assert (said(page), page.truncated) == (BOTH, False)
-
-
-@each_client
-async def test_head_has_headers_alone(site: Pages, gate: Gatekeeper, read: Read) -> None:
-    [page] = await read(gate, f"{site.base}/page", method="HEAD")
-    assert (said(page), page.truncated) == ([HEADER], False)
-
-
-@each_client
-async def test_redirect_has_headers_alone_and_its_target_all(site: Pages, gate: Gatekeeper, read: Read) -> None:
-    site.answers["/moved"] = Answer(tags=["noarchive"], status=302)
-    moved, page = await read(gate, f"{site.base}/moved")
-    assert (said(moved), said(page)) == ([("X-Robots-Tag", 1, "noarchive")], BOTH)
-
-
-@each_client
-async def test_missing_extra_is_named(
-    site: Pages, gate: Gatekeeper, read: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "selectolax.lexbor", None)
-    site.answers["/silent-page"] = Answer("")
-    [silent] = await read(gate, f"{site.base}/silent-page")
-    assert said(silent) == [HEADER]
-    with pytest.raises(ImportError, match=r"pip install '\.\[html\]'"):
-        await read(gate, f"{site.base}/page")
-
-
 # Of aiohttp
 
 
-async def test_header_and_meta_are_read_with_any_session(site: Pages, gate: Gatekeeper) -> None:
+async def test_header_and_meta_are_read_with_any_session(site: Pages, gate: Gatekeeper, polite: PoliteSession) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{site.base}/page") as response:
         await response.text()
         assert said(await page_directives(response, gate)) == BOTH
-    async with PoliteSession(gate) as polite, polite.get(f"{site.base}/page") as response:
-        assert said(await polite.page_directives(response)) == BOTH
-        assert "the page" in await response.text()
+    site.answers["/any"] = Answer(content_type="*/*")
+    for path in ("/page", "/any"):
+        async with polite.get(f"{site.base}{path}") as response:
+            assert said(await polite.page_directives(response)) == BOTH
+            assert "the page" in await response.text()
 
 
 async def test_page_that_stays_compressed_says_that_there_may_be_more(site: Pages, gate: Gatekeeper) -> None:
@@ -131,12 +179,6 @@ async def test_page_that_stays_compressed_says_that_there_may_be_more(site: Page
     assert (said(plain), plain.truncated) == (BOTH, False)
 
 
-async def test_page_without_a_media_type_is_looked_at(site: Pages, polite: PoliteSession) -> None:
-    site.answers["/page"] = Answer(content_type=None)
-    async with polite.get(f"{site.base}/page") as response:
-        assert said(await polite.page_directives(response)) == BOTH
-
-
 async def test_of_other_media_the_body_is_not_read(site: Pages, polite: PoliteSession, gate: Gatekeeper) -> None:
     site.answers["/page"] = Answer(content_type="text/plain")
     async with polite.get(f"{site.base}/page") as response:
@@ -146,22 +188,16 @@ async def test_of_other_media_the_body_is_not_read(site: Pages, polite: PoliteSe
     assert (said(page), page.truncated) == ([HEADER], False)
 
 
-@pytest.mark.parametrize("octets", [10, -1])
-async def test_body_that_was_streamed_before_is_an_error(site: Pages, polite: PoliteSession, octets: int) -> None:
-    async with polite.get(f"{site.base}/page") as response:
-        await response.content.read(octets)
-        with pytest.raises(ConfigurationError, match=r"/page.*response\.content"):
-            await polite.page_directives(response)
-
-
-async def test_response_that_was_released_unread_raises_what_aiohttp_does(site: Pages, polite: PoliteSession) -> None:
+async def test_body_that_was_streamed_or_released_or_is_bad_is_an_error(site: Pages, polite: PoliteSession) -> None:
+    for octets in (10, -1):
+        async with polite.get(f"{site.base}/page") as response:
+            await response.content.read(octets)
+            with pytest.raises(ConfigurationError, match=r"/page.*response\.content"):
+                await polite.page_directives(response)
     async with polite.get(f"{site.base}/page") as response:
         pass
     with pytest.raises(aiohttp.ClientConnectionError):
         await polite.page_directives(response)
-
-
-async def test_fault_of_the_body_is_raised(site: Pages, polite: PoliteSession) -> None:
     site.answers["/page"] = Answer(coding="deflate")  # which it is not
     async with polite.get(f"{site.base}/page") as response:
         with pytest.raises(aiohttp.ClientPayloadError):
@@ -171,44 +207,108 @@ async def test_fault_of_the_body_is_raised(site: Pages, polite: PoliteSession) -
 # Of httpx
 
 
-async def test_body_that_is_streamed_is_read_and_kept(
+async def test_body_of_httpx_is_read_unless_it_was_streamed_before_or_is_of_another_kind(
     site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
 ) -> None:
+    directives = library.polite.page_directives
     async with client.stream("GET", f"{site.base}/page") as response:
-        assert said(await library.polite.page_directives(response, gate)) == BOTH
+        assert said(await directives(response, gate)) == BOTH
         assert turns(gate) == 0
         assert "the page" in response.text
-
-
-async def test_page_that_httpx_cannot_decode_says_that_there_may_be_more(
-    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
-) -> None:
-    site.answers |= {"/page": Answer(coding="compress"), "/plain": Answer(coding="identity")}
-    page = await library.polite.page_directives(await client.get(f"{site.base}/page"), gate)
-    plain = await library.polite.page_directives(await client.get(f"{site.base}/plain"), gate)
-    assert (said(page), page.truncated) == ([HEADER], True)
-    assert (said(plain), plain.truncated) == (BOTH, False)
-
-
-async def test_of_other_media_the_body_is_not_read_by_httpx(
-    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
-) -> None:
-    site.answers["/page"] = Answer(content_type="text/plain")
-    async with client.stream("GET", f"{site.base}/page") as response:
-        page = await library.polite.page_directives(response, gate)
-        assert not response.is_stream_consumed
-    assert (said(page), page.truncated) == ([HEADER], False)
-
-
-async def test_body_that_was_streamed_before_is_an_error_of_httpx(
-    site: Pages, client: httpx.AsyncClient, gate: Gatekeeper, library: Library
-) -> None:
     async with client.stream("GET", f"{site.base}/page") as response:
         async for _ in response.aiter_bytes():
             pass
         with pytest.raises(library.http.StreamConsumed):
-            await library.polite.page_directives(response, gate)
+            await directives(response, gate)
     async with client.stream("GET", f"{site.base}/page") as response:
         pass
     with pytest.raises(library.http.StreamClosed):
-        await library.polite.page_directives(response, gate)
+        await directives(response, gate)
+    site.answers |= {"/packed": Answer(coding="compress"), "/plain": Answer(coding="identity")}
+    packed = await directives(await client.get(f"{site.base}/packed"), gate)  # httpx cannot decode it
+    plain = await directives(await client.get(f"{site.base}/plain"), gate)
+    assert (said(packed), packed.truncated) == ([HEADER], True)
+    assert (said(plain), plain.truncated) == (BOTH, False)
+    site.answers["/page"] = Answer(content_type="text/plain")
+    async with client.stream("GET", f"{site.base}/page") as response:
+        page = await directives(response, gate)
+        assert not response.is_stream_consumed
+    assert (said(page), page.truncated) == ([HEADER], False)
+
+
+# Checks that all integrations share
+
+
+URL = "https://example.com/page"
+
+
+def test_path_with_dot_segments_or_host_header_of_another_site_is_refused() -> None:
+    for path in ("/a/../b", "/.", "/a/%2e%2E", "/a/.%2e/b", "/a/%2E/"):
+        with pytest.raises(InvalidURL, match="would be sent with dot segments; resolve them first"):
+            check_sent(f"https://example.com{path}", path, ())
+    for path in ("", "/", "/a..b/.c", "/a%2Fb", "/%20"):
+        check_sent(f"https://example.com{path}", path, ("EXAMPLE.com:443",))
+    with pytest.raises(InvalidURL, match=r"Host header 'other\.example': the rules of that site would apply"):
+        check_sent(URL, "/page", ("example.com", "other.example"))
+
+
+def test_first_host_header_of_another_site_is_found() -> None:
+    found = {
+        (): None,
+        ("example.com",): None,
+        ("example.com:443", "EXAMPLE.COM"): None,
+        ("example.com:8443",): "example.com:8443",
+        ("example.com", "other.example"): "other.example",
+        ("user@example.com",): "user@example.com",
+        ("example.com/x",): "example.com/x",
+        ("",): "",
+    }
+    assert {hosts: other_site(URL, hosts) for hosts in found} == found
+    assert {hosts: other_site(URL, hosts, "example.com") for hosts in found} == found
+
+
+async def test_session_takes_a_gate_or_the_options_of_one(tmp_path: Path) -> None:
+    async with Gatekeeper(UA) as gate:
+        check_gate(gate, "Client")
+        check_gate(gate.agent(tokens="ExampleBot"), "Client")
+        for options in ({"fleet": "redis://localhost"}, {"store": "robots.db"}, {"pacing": PacingOptions()}):
+            with pytest.raises(ConfigurationError, match=f"{next(iter(options))}=: give it to the Gatekeeper"):
+                PoliteSession(gate, **options)
+    with pytest.raises(ConfigurationError, match=r"Client\(42\): give a Gatekeeper"):
+        check_gate(42, "Client")
+    with pytest.raises(ConfigurationError, match=r"PoliteSession\(\): .*PoliteSession\('ExampleBot/1\.0 .*'\)"):
+        PoliteSession()
+    with pytest.raises(ConfigurationError, match=r"PoliteSession\(None\): give a User-Agent, a Gatekeeper"):
+        PoliteSession(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="cache=5: give a CacheOptions"):
+        PoliteSession(UA, cache=5)  # type: ignore[arg-type]
+    pacing, cache, fetch = PacingOptions(min_delay_s=7.0), CacheOptions(), FetchOptions(max_body_bytes=600_000)
+    path = tmp_path / "robots.db"
+    async with PoliteSession(UA, store=path, pacing=pacing, cache=cache, fetch=fetch) as session:
+        assert not await session.gate.check("http://127.0.0.1:1/")  # nobody listens there
+        assert session.gate.hosts()["127.0.0.1"].interval_s == 7.0
+    assert path.exists()
+
+
+def test_method_status_and_media_type_decide_whether_the_body_is_read() -> None:
+    html = {"content-type": "text/html"}
+    pages, others = [200, 203, 300, 403, 404, 410, 503], [204, 304, 301, 302, 303, 307, 308]
+    assert [status for status in (*pages, *others) if may_have_page("GET", status, html)] == pages
+    assert [status for status in pages if may_have_page("POST", status, html)] == pages
+    assert not may_have_page("HEAD", 200, html)
+    assert may_have_page("GET", 200, {})
+    assert may_have_page("GET", 200, Headers({"Content-Type": "text/html"}))
+    assert not may_have_page("GET", 200, Headers({"Content-Type": "image/gif"}))
+
+
+def test_content_codings_of_all_lines_are_named() -> None:
+    headers = CIMultiDict([("Content-Encoding", "GZIP, br"), ("content-encoding", " compress "), ("Via", "gzip")])
+    assert content_codings(headers) == {"gzip", "br", "compress"}
+    assert content_codings({"Content-Encoding": "identity"}) == set()
+    assert content_codings(Headers({"Content-Encoding": ["gzip", "br"]})) == {"gzip", "br"}
+    assert content_codings({}) == set()
+
+
+def test_headers_alone_are_a_part_of_what_is_said() -> None:
+    page = headers_alone({"X-Robots-Tag": "noindex, otherbot: nofollow"}, ("examplebot",))
+    assert ([one.name for one in page.statements], page.truncated) == (["noindex"], True)

@@ -1,11 +1,15 @@
-"""PoliteAdapter: each attempt of each hop of a session of requests has its turn."""
+"""PoliteAdapter and the gate for threads: each attempt of each hop of a session of requests has its turn."""
 
 import asyncio
 import gc
 import io
 import pickle
+import random
+import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,16 +41,20 @@ from politesse import (
     PacingOptions,
 )
 from politesse.errors import TurnHeld
-from politesse.events import Event, TurnDropped
+from politesse.events import TurnDropped
 from politesse.integrations.requests import PoliteAdapter, RequestDisallowed, RequestInvalidURL, RequestTooFar
 from politesse.sync import Gate, ThreadView
+from tests.support.events import events_of
+from tests.support.ports import free_port
+from tests.support.programs import ROOT, environment
 from tests.support.sites import EAGER, ROBOTS, UA, UPGRADE, Site, served
 from tests.support.tiers import first_of
 
 pytestmark = pytest.mark.timeout(60)
+needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and fork")
 
 SOCKETS: Final = Path("/proc/self/fd")
-AT_ONCE: Final = Retry(2, status_forcelist=[429, 503], backoff_factor=0, raise_on_status=False)
+URL: Final = "https://example.com"
 
 
 class Moody(Site):
@@ -113,25 +121,19 @@ def turns(gate: Gate) -> int:
 # Each hop
 
 
-def test_page_is_requested_in_a_turn_in_the_name_of_the_gate(
-    site: Moody, session: requests.Session, gate: Gate
-) -> None:
+def test_page_is_requested_in_a_turn_and_the_gates_name(site: Moody, session: requests.Session, gate: Gate) -> None:
     response = session.get(f"{site.base}/page?a=1")
     assert (response.status_code, response.text) == (200, "page /page?a=1")
-    assert site.paths == ["/robots.txt", "/page?a=1"]
-    assert [seen.headers["User-Agent"] for seen in site.seen] == [UA, UA]
+    assert session.get(f"{site.base}/digest", auth=HTTPDigestAuth("me", "secret")).status_code == 200
+    assert site.paths == ["/robots.txt", "/page?a=1", "/digest", "/digest"]
+    assert {seen.headers["User-Agent"] for seen in site.seen} == {UA}
     assert turns(gate) == 0
 
 
-def test_redirect_to_a_disallowed_page_is_not_followed(
-    site: Moody, other: Moody, session: requests.Session, gate: Gate
-) -> None:
+def test_disallowed_redirect_is_not_followed(site: Moody, other: Moody, session: requests.Session, gate: Gate) -> None:
     other.robots = "User-agent: *\nDisallow: /shop\n"
-    site.redirects = {
-        "/a": (302, "/private/a"),
-        "/b": (302, f"{other.base}/shop"),
-        "/c": (302, f"{other.base}/private"),
-    }
+    site.redirects = {f"/{name}": (302, to) for name, to in (("a", "/private/a"), ("b", f"{other.base}/shop"))}
+    site.redirects["/c"] = (302, f"{other.base}/private")
     for path in ("/private/page", "/a", "/b"):
         with pytest.raises(RequestDisallowed) as caught:
             session.get(f"{site.base}{path}")
@@ -142,24 +144,20 @@ def test_redirect_to_a_disallowed_page_is_not_followed(
     assert turns(gate) == 0
 
 
-def test_each_hop_keeps_the_pace(site: Moody) -> None:
+def test_each_hop_and_attempt_keeps_the_pace_and_the_wait_is_no_part_of_the_timeout(site: Moody) -> None:
     site.redirects["/moved"] = (302, "/after")
-    delay_s = 0.05
-    pacing = PacingOptions(min_delay_s=delay_s, adaptive_factor=0.0)
-    with Gate(Gatekeeper(UA, pacing=pacing)) as gate, session_of(gate) as session:
-        session.get(f"{site.base}/moved")
-        session.get(f"{site.base}/last")
-    first, *later = [seen for seen in site.seen if seen.path != "/robots.txt"]
-    assert [seen.path for seen in later] == ["/after", "/last"]
-    for seen in later:
-        assert seen.started - first.ended >= delay_s - 0.003
-        first = seen
-
-
-def test_digest_auth_repeats_the_request_in_another_turn(site: Moody, session: requests.Session, gate: Gate) -> None:
-    assert session.get(f"{site.base}/digest", auth=HTTPDigestAuth("me", "secret")).status_code == 200
-    assert site.pages == ["/digest", "/digest"]
-    assert turns(gate) == 0
+    site.moods["/page"] = [404, 0, 404]
+    retry = Retry(5, status_forcelist=[404], backoff_factor=0, respect_retry_after_header=False)
+    pacing = PacingOptions(min_delay_s=0.6, adaptive_factor=0.0)
+    with Gate(Gatekeeper(UA, pacing=pacing)) as gate, session_of(gate, max_retries=retry) as session:
+        session.get(f"{site.base}/moved", timeout=0.5)
+        response = session.get(f"{site.base}/page", timeout=0.5)
+    assert (response.status_code, response.elapsed.total_seconds() >= 0.5) == (200, True)
+    history = [(one.status, one.error is None) for one in response.raw.retries.history]
+    assert history == [(404, True), (None, False), (404, True)]
+    pages = [seen for seen in site.seen if seen.path != "/robots.txt"]
+    assert [seen.path for seen in pages] == ["/moved", "/after", *["/page"] * 4]
+    assert min(after.started - before.ended for before, after in pairwise(pages)) >= 0.6 - 0.003
 
 
 def test_request_uses_the_turn_that_the_thread_holds(site: Moody, session: requests.Session, gate: Gate) -> None:
@@ -173,14 +171,20 @@ def test_request_uses_the_turn_that_the_thread_holds(site: Moody, session: reque
     assert site.pages == ["/moved", "/after", "/page?q=%C3%A4%20b"]
 
 
-def test_answer_that_closes_the_host_counts_for_the_next_request(site: Moody, gate: Gate) -> None:
-    with session_of(gate, max_wait_s=1) as session:
-        assert session.get(f"{site.base}/429").status_code == 429
-        with pytest.raises(RequestTooFar) as caught:
+def test_answer_that_closes_the_host_counts_for_the_next_request_and_attempt(site: Moody, other: Moody) -> None:
+    site.moods["/page"], site.retry_after = [429], "3600"
+    at_once = Retry(2, status_forcelist=[429, 503], backoff_factor=0, raise_on_status=False)
+    with Gate(Gatekeeper(UA, pacing=EAGER)) as gate:
+        with session_of(gate, max_wait_s=5, max_retries=at_once) as session, pytest.raises(RequestTooFar) as retried:
             session.get(f"{site.base}/page")
-    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
+        with session_of(gate, max_wait_s=1) as session:
+            assert session.get(f"{other.base}/429").status_code == 429
+            with pytest.raises(RequestTooFar) as caught:
+                session.get(f"{other.base}/page")
+    assert retried.value.not_yet.bound_by is caught.value.not_yet.bound_by is Bound.RETRY_AFTER
     assert caught.value.max_wait_s == 1
     assert not isinstance(caught.value, requests.Timeout)
+    assert (site.pages, other.pages) == (["/page"], ["/429"])
 
 
 # Names and URLs
@@ -201,31 +205,30 @@ def test_other_agent_is_judged_for_its_own_rules(site: Moody, session: requests.
         images.get(f"{site.base}/images")
 
 
-def prepared(url: str, **headers: str) -> requests.PreparedRequest:
-    request = requests.Request("GET", "http://127.0.0.1/", headers=headers).prepare()
+def prepared(url: str) -> requests.PreparedRequest:
+    request = requests.Request("GET", "http://127.0.0.1/").prepare()
     request.url = url  # as it is, without the normalization of requests
     return request
 
 
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [("/a/../private", "dot segments"), ("/a/%2E%2e/private", "dot segments"), ("/a b", "a blank")],
-)
-def test_url_that_a_server_would_read_differently_is_refused(
-    site: Moody, session: requests.Session, path: str, problem: str
-) -> None:
-    with pytest.raises(RequestInvalidURL, match=problem) as caught:
-        session.send(prepared(f"{site.base}{path}"))
-    assert isinstance(caught.value, requests.RequestException)
-    assert caught.value.request is not None
-    assert site.seen == []
-
-
-def test_host_header_of_another_site_is_refused(site: Moody, session: requests.Session) -> None:
+def test_url_and_host_header_are_judged_as_the_server_reads_them(site: Moody, session: requests.Session) -> None:
+    for path, problem in (
+        ("/a/../private", "dot segments"),
+        ("/a/%2E%2e/private", "dot segments"),
+        ("/a b", "a blank"),
+    ):
+        with pytest.raises(RequestInvalidURL, match=problem) as caught:
+            session.send(prepared(f"{site.base}{path}"))
+        assert isinstance(caught.value, requests.RequestException)
+        assert caught.value.request is not None
     for stated in ("other.example", b"other.example"):
         with pytest.raises(InvalidURL, match=r"other\.example"):
             session.get(f"{site.base}/page", headers={"Host": stated})
+    assert site.seen == []
     assert session.get(f"{site.base}/page", headers={"Host": site.base.removeprefix("http://")}).status_code == 200
+    with pytest.raises(Disallowed) as refused:  # robots.txt is unreachable
+        session.get("http://[::1]:9/page")
+    assert refused.value.verdict.url == "http://[::1]:9/page"
 
 
 def test_path_that_begins_with_two_slashes_is_judged_as_a_path(site: Moody, session: requests.Session) -> None:
@@ -244,40 +247,7 @@ def test_host_that_the_pool_connects_to_is_judged(site: Moody, session: requests
     assert site.pages == []
 
 
-def test_ipv6_literal(session: requests.Session) -> None:
-    with pytest.raises(Disallowed) as caught:  # robots.txt is unreachable
-        session.get("http://[::1]:9/page")
-    assert caught.value.verdict.url == "http://[::1]:9/page"
-
-
 # Attempts
-
-
-def test_each_attempt_has_a_turn(site: Moody) -> None:
-    delay_s = 0.1
-    site.moods["/page"] = [404, 0, 404]
-    retry = Retry(5, status_forcelist=[404], backoff_factor=0, respect_retry_after_header=False)
-    pacing = PacingOptions(min_delay_s=delay_s, adaptive_factor=0.0)
-    with Gate(Gatekeeper(UA, pacing=pacing)) as gate, session_of(gate, max_retries=retry) as session:
-        response = session.get(f"{site.base}/page")
-    assert response.status_code == 200
-    assert [(one.status, one.error is None) for one in response.raw.retries.history] == [
-        (404, True),
-        (None, False),
-        (404, True),
-    ]
-    pages = [seen for seen in site.seen if seen.path == "/page"]
-    assert len(pages) == 4
-    for before, after in pairwise(pages):
-        assert after.started - before.ended >= delay_s - 0.003
-
-
-def test_closed_host_ends_the_attempts_that_would_wait_for_too_long(site: Moody, gate: Gate) -> None:
-    site.moods["/page"], site.retry_after = [429], "3600"
-    with session_of(gate, max_wait_s=5, max_retries=AT_ONCE) as session, pytest.raises(RequestTooFar) as caught:
-        session.get(f"{site.base}/page")
-    assert caught.value.not_yet.bound_by is Bound.RETRY_AFTER
-    assert site.pages == ["/page"]
 
 
 def test_pause_of_a_retry_is_kept_and_holds_no_turn(site: Moody, gate: Gate) -> None:
@@ -293,44 +263,36 @@ def test_pause_of_a_retry_is_kept_and_holds_no_turn(site: Moody, gate: Gate) -> 
     assert held == [(None, 0), (None, 0)]
 
 
-@pytest.mark.parametrize("raises", [True, False])
-def test_last_attempt_has_the_outcome_of_requests(site: Moody, gate: Gate, *, raises: bool) -> None:
-    """The statuses are such that do not close the host."""
-    retry = Retry(1, status_forcelist=[404], backoff_factor=0, raise_on_status=raises)
-    with session_of(gate, max_retries=retry) as session:
-        if raises:
-            with pytest.raises(requests.exceptions.RetryError):
-                session.get(f"{site.base}/404")
-        else:
-            assert session.get(f"{site.base}/404").status_code == 404
-    assert site.pages == ["/404", "/404"]
-    assert turns(gate) == 0
+def test_last_attempt_has_the_outcome_of_requests(site: Moody, gate: Gate) -> None:
+    for raises in (True, False):
+        site.seen.clear()
+        retry = Retry(1, status_forcelist=[404], backoff_factor=0, raise_on_status=raises)  # which closes no host
+        with session_of(gate, max_retries=retry) as session:
+            if raises:
+                with pytest.raises(requests.exceptions.RetryError):
+                    session.get(f"{site.base}/404")
+            else:
+                assert session.get(f"{site.base}/404").status_code == 404
+        assert (site.pages, turns(gate)) == (["/404", "/404"], 0)
+    site.moods["/page"] = [0, 0]
+    with session_of(gate) as session, pytest.raises(requests.ConnectionError):
+        session.get(f"{site.base}/page")  # without max_retries, there is one attempt
+    assert (site.pages[2:], turns(gate)) == (["/page"], 0)
 
 
-def test_body_is_sent_again_from_where_it_began(site: Moody, gate: Gate) -> None:
+def test_body_is_sent_again_from_where_it_began_unless_it_raises(site: Moody, gate: Gate) -> None:
+    def begun() -> Iterator[bytes]:
+        yield b"begun"
+        raise ZeroDivisionError
+
     site.moods["/page"] = [0]
     body = io.BytesIO(b"skipped, sent")
     body.seek(9)
     with session_of(gate, max_retries=Retry(1, allowed_methods=None)) as session:
         assert session.post(f"{site.base}/page", data=body).status_code == 200
-    assert [seen.body for seen in site.seen if seen.path == "/page"] == ["sent", "sent"]
-
-
-def test_without_max_retries_an_attempt_is_made_once(site: Moody, session: requests.Session, gate: Gate) -> None:
-    site.moods["/page"] = [0, 0]
-    with pytest.raises(requests.ConnectionError):
-        session.get(f"{site.base}/page")
-    assert site.pages == ["/page"]
-    assert turns(gate) == 0
-
-
-def test_error_that_urllib3_does_not_repeat_ends_the_turn(site: Moody, gate: Gate) -> None:
-    def body() -> Iterator[bytes]:
-        yield b"begun"
-        raise ZeroDivisionError
-
-    with session_of(gate, max_retries=Retry(2, allowed_methods=None)) as session, pytest.raises(ZeroDivisionError):
-        session.post(f"{site.base}/page", data=body())
+        assert [seen.body for seen in site.seen if seen.path == "/page"] == ["sent", "sent"]
+        with pytest.raises(ZeroDivisionError):
+            session.post(f"{site.base}/page", data=begun())
     assert turns(gate) == 0
 
 
@@ -342,16 +304,14 @@ def error_of(call: Callable[[], object]) -> tuple[type[object], ...]:
 
 
 @pytest.mark.parametrize("retries", [0, 1, Retry(1, read=1, connect=0)])
-def test_errors_are_those_of_requests(site: Moody, gate: Gate, retries: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        free = listener.getsockname()[1]
-    gate.check_batch([f"{site.base}/"])
+def test_errors_are_those_of_requests(site: Moody, retries: Any) -> None:
+    away = f"http://127.0.0.1:{free_port()}/"
     cases: dict[str, Callable[[requests.Session], object]] = {
-        "refused": lambda web: web.get(f"http://127.0.0.1:{free}/", timeout=5),
+        "refused": lambda web: web.get(away, timeout=5),
         "read timeout": lambda web: web.get(f"{site.base}/silent", timeout=0.05),
         "dropped": lambda web: web.get(f"{site.base}/dropped"),
         "no TLS": lambda web: web.get(f"{site.base}/".replace("http:", "https:")),
-        "proxy away": lambda web: web.get(f"{site.base}/", proxies={"http": f"http://127.0.0.1:{free}"}),
+        "proxy away": lambda web: web.get(f"{site.base}/", proxies={"http": away}),
         "header": lambda web: web.get(f"{site.base}/", headers={"X": "a\nb"}),
     }
     with Gate(Gatekeeper(UA, pacing=EAGER, mode="report")) as lenient, requests.Session() as plain:
@@ -368,30 +328,25 @@ def test_errors_are_those_of_requests(site: Moody, gate: Gate, retries: Any) -> 
             assert turns(lenient) == 0
 
 
-def test_wait_for_the_turn_does_not_count_against_the_timeout(site: Moody) -> None:
-    pacing = PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)
-    with Gate(Gatekeeper(UA, pacing=pacing)) as gate, session_of(gate) as session:
-        session.get(f"{site.base}/1", timeout=0.4)
-        response = session.get(f"{site.base}/2", timeout=0.4)
-    assert response.elapsed.total_seconds() >= 0.4
-
-
 # Streams
 
 
 def test_turn_ends_with_a_streamed_response(site: Moody, session: requests.Session, gate: Gate) -> None:
-    def closed() -> None:
+    def left() -> None:
         with session.get(f"{site.base}/1", stream=True):
             assert turns(gate) == 1
             with pytest.raises(TurnHeld):
                 session.get(f"{site.base}/2")
 
     def read() -> None:
-        response = session.get(f"{site.base}/1", stream=True)
-        assert b"".join(response.iter_content(2)) == b"page /1"
+        assert b"".join(session.get(f"{site.base}/1", stream=True).iter_content(2)) == b"page /1"
 
     def raw_read() -> None:
         assert session.get(f"{site.base}/1", stream=True).raw.read() == b"page /1"
+
+    def broken_off() -> None:
+        with pytest.raises(requests.ConnectionError):
+            session.get(f"{site.base}/slow", stream=True, timeout=0.1).content  # noqa: B018
 
     def raw_closed() -> None:
         session.get(f"{site.base}/1", stream=True).raw.close()
@@ -399,9 +354,13 @@ def test_turn_ends_with_a_streamed_response(site: Moody, session: requests.Sessi
     def no_body() -> None:
         session.head(f"{site.base}/1", stream=True).close()
 
-    for use in (closed, read, raw_read, raw_closed, no_body):
+    for use in (left, read, raw_read, broken_off, raw_closed, no_body):
         use()
         assert turns(gate) == 0, use
+    with session_of(gate) as another:
+        response = another.get(f"{site.base}/1", stream=True)
+    assert (turns(gate), response.content) == (1, b"page /1")  # it outlives its session
+    assert turns(gate) == 0
 
 
 def test_upgrade_holds_its_host_during_the_handshake_only(site: Moody, session: requests.Session, gate: Gate) -> None:
@@ -411,32 +370,16 @@ def test_upgrade_holds_its_host_during_the_handshake_only(site: Moody, session: 
 
 
 def test_dropped_response_gives_its_host_back(site: Moody, session: requests.Session, gate: Gate) -> None:
-    events: list[Event] = []
-    gate._gatekeeper.subscribe(events.append)
+    dropped = events_of(gate._gatekeeper, TurnDropped)
     response = session.get(f"{site.base}/slow", stream=True)
     with pytest.warns(ResourceWarning, match=r"a response of .*/slow was dropped without being closed"):
         del response
     assert turns(gate) == 0
-    assert [event.url for event in events if isinstance(event, TurnDropped)] == [f"{site.base}/slow"]
+    assert [event.url for event in dropped] == [f"{site.base}/slow"]
     assert session.get(f"{site.base}/page").status_code == 200
 
 
-def test_response_that_breaks_off_ends_its_turn(site: Moody, session: requests.Session, gate: Gate) -> None:
-    response = session.get(f"{site.base}/slow", stream=True, timeout=0.1)
-    with pytest.raises(requests.ConnectionError):
-        response.content  # noqa: B018
-    assert turns(gate) == 0
-
-
-def test_open_response_keeps_its_turn_after_the_session_is_closed(site: Moody, gate: Gate) -> None:
-    with session_of(gate) as session:
-        response = session.get(f"{site.base}/1", stream=True)
-    assert turns(gate) == 1
-    assert response.content == b"page /1"
-    assert turns(gate) == 0
-
-
-@pytest.mark.parametrize("count", first_of(1, [250, 2_000]))
+@pytest.mark.parametrize("count", first_of(1, [100, 2_000]))
 @pytest.mark.timeout(300)
 def test_requests_leave_no_thread_socket_task_or_turn(site: Moody, gate: Gate, count: int) -> None:
     site.redirects["/moved"] = (302, "/page")
@@ -574,7 +517,7 @@ def test_page_over_tls(tmp_path: Path, *, is_proxied: bool) -> None:
 # Wrong use, and the end
 
 
-def test_adapter_needs_a_gate_for_threads(gate: Gate) -> None:
+def test_adapter_needs_a_gate_for_threads_that_is_open(site: Moody, session: requests.Session, gate: Gate) -> None:
     for bad in (UA, Gatekeeper(UA), None):
         with pytest.raises(ConfigurationError, match=r"PoliteAdapter\(.*give a politesse\.sync\.Gate"):
             PoliteAdapter(bad)  # type: ignore[arg-type]
@@ -584,9 +527,6 @@ def test_adapter_needs_a_gate_for_threads(gate: Gate) -> None:
         PoliteAdapter(gate, unknown=1)
     with pytest.raises(TypeError, match="create it in each process"):
         pickle.dumps(PoliteAdapter(gate))
-
-
-def test_closed_gate(site: Moody, session: requests.Session, gate: Gate) -> None:
     gate.close()
     with pytest.raises(ClosedError):
         session.get(f"{site.base}/page")
@@ -608,3 +548,51 @@ def test_errors_survive_a_pickle(site: Moody, gate: Gate) -> None:
             again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own octets
             assert (type(again), str(again)) == (type(caught.value), str(caught.value))
             assert again.request.url == caught.value.request.url  # type: ignore[union-attr]
+
+
+# Whole programs: Ctrl-C, the end of the interpreter, and a fork
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    # An interrupted program drops its open response.
+    warning = ["-W", "error", *(["-W", "ignore::ResourceWarning"] if "fetching" in arguments else [])]
+    command = [sys.executable, *warning, "-m", "tests.wire.clients.programs", *arguments]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes)  # noqa: S603 - our own program
+
+
+@needs_fork
+@pytest.mark.realtime
+@pytest.mark.parametrize("moment", first_of(1, range(10)))
+@pytest.mark.parametrize("kind", first_of(1, ["waiting", "fetching"]))
+def test_ctrl_c_at_any_moment_loses_no_turn(kind: str, moment: int) -> None:
+    process = started(kind, URL)
+    assert process.stdout is not None
+    for _ in range(3):
+        assert process.stdout.readline() == "turn\n"
+    time.sleep(random.Random(moment).uniform(0.0, 0.01))
+    process.send_signal(signal.SIGINT)
+    told, complained = process.communicate(timeout=60.0)
+    assert (told.splitlines()[-1], complained, process.returncode) == ("free", "", 0)
+
+
+@needs_fork
+@pytest.mark.realtime
+@pytest.mark.parametrize("kind", first_of(1, ["open", "dropped", "atexit"]))
+def test_program_ends_with_a_gate_that_was_not_closed(kind: str, tmp_path: Path) -> None:
+    process = started(kind, URL, str(tmp_path))
+    told, complained = process.communicate(timeout=60.0)
+    assert (complained, process.returncode) == ("", 0)
+    assert kind == "dropped" or told == "end\nclosed\n"
+
+
+@needs_fork
+@pytest.mark.full
+@pytest.mark.realtime
+def test_child_of_a_fork_gets_an_error_and_harms_nothing() -> None:
+    process = started("fork", URL)
+    told, complained = process.communicate(timeout=60.0)
+    child, parent = told.splitlines()
+    assert child.startswith("WrongEventLoop: this gate was made in process")
+    assert "create one after it" in child
+    assert (parent, complained, process.returncode) == ("True", "", 0)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import warnings
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from politesse.integrations.httpx import PoliteTransport
 from politesse.integrations.warc import WarcFile
 from politesse.origin import Origin
 from politesse.queue import CrawlPage
+from tests.support.events import events_of
 from tests.support.sites import EAGER, UA, Site
 from tests.tools.cli.command import politesse
 
@@ -28,6 +30,13 @@ pytestmark = pytest.mark.realtime
 USERINFO, FRAGMENT = "crawler:pa55w0rd@", "#t0ken"
 SECRETS = ("pa55w0rd", "t0ken")
 AUTHORIZATION = "Basic Y3Jhd2xlcjpwYTU1dzByZA=="  # RFC 7617 2: crawler:pa55w0rd
+CLIENTS: dict[str, Callable[[Gatekeeper], Any]] = {
+    "PoliteSession": PoliteSession,
+    "aiohttp": lambda _: aiohttp.ClientSession(),
+    "httpx": lambda _: httpx.AsyncClient(),
+    "httpx2": lambda _: httpx2.AsyncClient(),
+    "httpx.PoliteTransport": lambda gate: httpx.AsyncClient(transport=PoliteTransport(gate)),
+}
 
 
 def secret(site: Site, path: str) -> str:
@@ -43,84 +52,67 @@ def texts_of(found: object) -> list[str]:
     return [repr(found), str(found), *(text for part in parts for text in texts_of(part))]
 
 
-def leaks(text: object) -> list[str]:
-    return [secret for secret in SECRETS if secret in str(text)]
+def leaks(*found: object) -> list[str]:
+    return [text for one in found for text in texts_of(one) if any(secret in text for secret in SECRETS)]
 
 
-@pytest.mark.parametrize("library", ["PoliteSession", "aiohttp", "httpx", "httpx2", "httpx.PoliteTransport"])
-async def test_a_crawl_with_passwords_writes_none(
-    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, library: str
-) -> None:
+def leaking(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if any(secret.encode() in file.read_bytes() for secret in SECRETS)]
+
+
+@pytest.mark.parametrize("library", CLIENTS)
+async def test_crawl_hides_secrets(site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, library: str) -> None:
     caplog.set_level(logging.DEBUG, logger="politesse")
     site.redirects = {"/moved": (302, "/elsewhere")}
-    paths = ["/page", "/private", "/moved", "/raises"]
-    events: list[Event] = []
+    paths = ["/page", "/private", "/moved", "/raises", "/404"]
     shown: list[object] = []
     gate = Gatekeeper(UA, pacing=EAGER, ledger=tmp_path / "ledger.db")
-    gate.subscribe(events.append)
-    clients: dict[str, Any] = {
-        "PoliteSession": lambda: PoliteSession(gate),
-        "aiohttp": aiohttp.ClientSession,
-        "httpx": httpx.AsyncClient,
-        "httpx2": httpx2.AsyncClient,
-        "httpx.PoliteTransport": lambda: httpx.AsyncClient(transport=PoliteTransport(gate)),
-    }
-    async with gate, WarcFile(tmp_path / "crawl.warc") as archive, clients[library]() as web:
-        queue: PoliteQueue[None] = PoliteQueue(gate, journal=tmp_path / "journal.db")
+    events = events_of(gate, Event)
+    async with gate, WarcFile(tmp_path / "crawl.warc") as archive, CLIENTS[library](gate) as web:
 
         async def handle(page: CrawlPage[None], response: Any) -> None:
             if library != "httpx2":
                 await archive.add(response)
             if "/raises" in page.url:
                 raise ValueError("a page that raises")
+            response.raise_for_status()  # an error that names the URL
 
-        async with queue:
+        async with PoliteQueue[None](gate, journal=tmp_path / "journal.db") as queue:
             for path in paths:
                 await queue.put(secret(site, path))
-            options: dict[str, Any] = {"out": tmp_path / "out.jsonl", "on_progress": shown.append}
-            shown.append(await queue.crawl(web, handle, **options))
+            shown.append(await queue.crawl(web, handle, out=tmp_path / "out.jsonl", on_progress=shown.append))
         shown += [repr(queue), gate.hosts(), repr(gate)]
     requested = {seen.path: seen.headers.get("Authorization") for seen in site.seen}
-    assert requested == {"/robots.txt": None, "/page": AUTHORIZATION, "/raises": AUTHORIZATION} | {
-        "/moved": AUTHORIZATION,
-        "/elsewhere": requested["/elsewhere"],
-    }
-    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert {record["url"] for record in records} >= {f"{site.base}{path}" for path in paths[:4]}
-    for kind in ("export", "show"):
-        target = (str(tmp_path / "ledger.jsonl"),) if kind == "export" else ()
+    given = dict.fromkeys(("/page", "/raises", "/404", "/moved"), AUTHORIZATION)
+    assert requested == given | {"/robots.txt": None, "/elsewhere": requested["/elsewhere"]}
+    records = {(one := json.loads(line))["url"]: one for line in (tmp_path / "out.jsonl").read_text().splitlines()}
+    assert records.keys() >= {f"{site.base}{path}" for path in paths}
+    assert f"{site.base}/404" in records[f"{site.base}/404"]["error"]
+    for kind, target in (("export", [str(tmp_path / "ledger.jsonl")]), ("show", [])):
         shown.append((await politesse("ledger", kind, str(tmp_path / "ledger.db"), *target)).out)
     assert f"denied {site.base}/private " in str(shown[-1])
-    assert not [text for event in [*events, *shown] for text in texts_of(event) if leaks(text)]
-    assert not leaks(caplog.text)
-    for file in tmp_path.iterdir():  # noqa: ASYNC240 - small files
-        if not file.name.startswith("journal.db"):  # what is left must be requested by a later run
-            assert not [one for one in SECRETS if one.encode() in file.read_bytes()], file.name
+    logged = [one.getMessage() for one in caplog.records if one.name.startswith("politesse")]
+    assert leaks(*events, *shown, *logged) == []
+    assert {name.partition("-")[0] for name in leaking(tmp_path)} <= {"journal.db"}  # a later run must request its URLs
 
 
 async def test_no_error_or_warning_has_a_password(site: Site) -> None:
     errors: list[BaseException] = []
-    events: list[Event] = []
     async with Gatekeeper(UA, pacing=EAGER) as gate:
-        gate.subscribe(events.append)
+        events = events_of(gate, Event)
         page, private = secret(site, "/page"), secret(site, "/private")
         with pytest.raises(Disallowed) as disallowed:
-            async with gate.turn(private):
-                pass
-        errors.append(disallowed.value)
+            await gate.take_turn(private)
         async with gate.turn(page) as turn:
             assert turn.url == page
-            assert not leaks(repr(turn))
-            for request in (gate.turn(page), gate.turn(secret(site, "/other"))):
+            assert leaks(repr(turn)) == []
+            for url in (page, secret(site, "/other")):
                 with pytest.raises((TurnHeld, TooFar)) as held:
-                    async with request:
-                        pass
+                    await gate.take_turn(url)
                 errors.append(held.value)
         for text in (
             f"ftp://{USERINFO}example.com/",
-            "https://crawler:pa55w0rd/x@example.com/",
-            "https://crawler:pa55w0rd#x@example.com/",
-            "https://crawler:pa55w0rd?x@example.com/",
+            *(f"https://crawler:pa55w0rd{end}x@example.com/" for end in "/#?"),
             f"https://{USERINFO}exa mple.com/",
             f"{USERINFO}example.com/",
             "https://exa mple.com/#t0ken",
@@ -129,7 +121,7 @@ async def test_no_error_or_warning_has_a_password(site: Site) -> None:
                 await gate.check(text)
             errors.append(invalid.value)
             [verdict] = await gate.check_batch([text])
-            assert not [shown for shown in texts_of(verdict) if leaks(shown)]
+            assert leaks(verdict) == []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             (await gate.take_turn(page)).__del__()
@@ -139,23 +131,21 @@ async def test_no_error_or_warning_has_a_password(site: Site) -> None:
         await session.close()
         with pytest.raises(ClosedError) as closed:
             await session.get(page)
-        errors.append(closed.value)
         async with gate.turn(page) as turn:
             turn.observe(503, {"Retry-After": "3600"})
         with pytest.raises(TooFar) as too_far:
             await gate.take_turn(page, max_wait_s=1.0)
-        errors.append(too_far.value)
         waiting = asyncio.ensure_future(gate.take_turn(page))
         await asyncio.sleep(0.01)
         waiting.cancel()
         assert {type(event) for event in events} >= {TurnDropped, HostClosed, LongWait}
-    found = [text for one in [*errors, *events] for text in texts_of(one)] + [str(one.message) for one in caught]
-    assert not [text for text in found if leaks(text)]
+    errors += [disallowed.value, closed.value, too_far.value]
+    assert leaks(*errors, *events, *(str(one.message) for one in caught)) == []
 
 
 async def test_a_page_that_is_checked_by_the_command_is_requested_with_its_password(site: Site) -> None:
     done = await politesse("check", "--page", "--json", secret(site, "/page"))
-    assert not leaks(done.out + done.err)
+    assert leaks(done.out + done.err) == []
     assert json.loads(done.out)["url"] == f"{site.base}/page"
     assert {seen.path: seen.headers.get("Authorization") for seen in site.seen}["/page"] == AUTHORIZATION
 
@@ -168,19 +158,18 @@ async def test_a_decision_with_an_at_sign_in_its_path_is_recorded_whole(site: Si
 
 
 @pytest.mark.parametrize("target", ["ftp://crawler:pa55w0rd@h.example/#t0ken", "//crawler:pa55w0rd@h:99999/#t0ken"])
-async def test_a_redirect_to_no_url_with_a_password_is_shown_without_it(
+async def test_redirects_hide_secrets(
     site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, target: str
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="politesse")
     site.redirects = {"/moved": (302, target)}
-    events: list[Event] = []
     records: list[dict[str, Any]] = []
 
     async def handle(page: CrawlPage[None], response: aiohttp.ClientResponse) -> None:
         raise AssertionError(page, response)
 
     async with Gatekeeper(UA, pacing=EAGER, ledger=tmp_path / "ledger.db") as gate, PoliteSession(gate) as web:
-        gate.subscribe(events.append)
+        events = events_of(gate, Event)
         queue: PoliteQueue[None] = PoliteQueue(gate)
         await queue.put(f"{site.base}/moved")
         await queue.crawl(web, handle, out=records.append)
@@ -190,30 +179,5 @@ async def test_a_redirect_to_no_url_with_a_password_is_shown_without_it(
         shown = [verdict.explain(), gate.hosts(), records]
     assert "a redirect to" in verdict.explain()
     assert "redirects to" in records[0]["error"]
-    assert not [text for one in [*events, *shown] for text in texts_of(one) if leaks(text)]
-    assert not leaks(caplog.text)
-    for file in tmp_path.iterdir():  # noqa: ASYNC240 - small files
-        assert not [one for one in SECRETS if one.encode() in file.read_bytes()], file.name
-
-
-@pytest.mark.parametrize("library", [aiohttp.ClientSession, httpx.AsyncClient, httpx2.AsyncClient])
-async def test_an_error_of_the_client_that_names_the_url_is_logged_and_recorded_without_its_secrets(
-    site: Site, caplog: pytest.LogCaptureFixture, library: Any
-) -> None:
-    records: list[dict[str, Any]] = []
-
-    async def handle(page: CrawlPage[None], response: Any) -> None:
-        response.raise_for_status()
-
-    async with Gatekeeper(UA, pacing=EAGER) as gate, library() as web:
-        queue: PoliteQueue[None] = PoliteQueue(gate)
-        await queue.put(secret(site, "/404"))
-        report = await queue.crawl(web, handle, out=records.append)
-    assert f"{site.base}/404" in records[0]["error"]
-    assert f"{site.base}/404" in report.first_error
-    assert not leaks([records, report])
-    assert not [
-        record.getMessage()
-        for record in caplog.records
-        if record.name.startswith("politesse") and leaks(record.getMessage())
-    ]
+    assert leaks(*events, *shown, caplog.text) == []
+    assert leaking(tmp_path) == []
