@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -25,6 +27,16 @@ class Done:
     code: int
     out: str
     err: str
+
+    @property
+    def records(self) -> list[Any]:
+        """The lines of standard output, which are JSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def problem(self) -> str:
+        """Standard error on one line, without the frame that typer draws."""
+        return " ".join(self.err.replace("│", " ").split())
 
 
 async def start(*arguments: str, **settings: str) -> asyncio.subprocess.Process:
@@ -106,6 +118,10 @@ class Origin:
     headers: dict[str, str] = field(default_factory=dict)
     base: str = ""
     requests: list[web.BaseRequest] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.path for request in self.requests]
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append(request)
