@@ -6,6 +6,7 @@ To cover a new method, add a line to one of the tables: the argument, the call, 
 import inspect
 import operator
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -126,6 +127,7 @@ OTHERS: Final[dict[str, tuple[str, Call, str]]] = {
     "SharedMemoryStore": ("max_bytes", lambda _, bad: SharedMemoryStore(max_bytes=bad), "int float"),
     "AiohttpFetcher": ("user_agent", lambda _, bad: AiohttpFetcher(bad), "str"),
     "AiohttpFetcher, options": ("options", lambda _, bad: AiohttpFetcher(UA, bad), "None"),
+    "Gatekeeper": ("user_agent", lambda _, bad: Gatekeeper(bad), "str"),
     "crawl, web": ("web", _crawl, ""),
     "crawl, handle": ("handle", lambda gate, bad: _crawl(gate, handle=bad), ""),
     "crawl, workers": ("workers", lambda gate, bad: _crawl(gate, workers=bad), "int"),
@@ -153,98 +155,71 @@ OTHERS: Final[dict[str, tuple[str, Call, str]]] = {
     "PoliteTransport": ("max_wait_s", lambda gate, bad: PoliteTransport(gate, max_wait_s=bad), "None int float"),
 }
 
-# By option: what it takes of BAD, and the values of the right type that are out of range.
-OPTIONS: Final[dict[type, dict[str, tuple[str, list[object]]]]] = {
+# The values of options that have the right type and are out of range.
+OUT_OF_RANGE: Final[dict[type, dict[str, list[object]]]] = {
     CacheOptions: {
-        "min_lifetime_s": ("int float", [DAY_S + 1]),
-        "refresh_after": ("", [-0.1, 1.1]),
-        "on_forbidden": ("None", ["deny"]),
-        "on_too_many_requests": ("None", ["disallow"]),
-        "stale_if_unreachable_s": ("None", [DAY_S - 1, 30 * DAY_S + 1]),
-        "retry_min_s": ("int float", [0.0, 3601.0]),
-        "retry_max_s": ("int float", [DAY_S + 1, inf]),
-        "max_entries_bytes": ("int float", [0]),
-        "max_site_files_bytes": ("int float", [0]),
-        "max_concurrent_fetches": ("int float", [0]),
-        "store_timeout_s": ("int float", [0, 3_601, inf]),
+        "min_lifetime_s": [DAY_S + 1],
+        "refresh_after": [-0.1, 1.1],
+        "on_forbidden": ["deny"],
+        "on_too_many_requests": ["disallow"],
+        "stale_if_unreachable_s": [DAY_S - 1, 30 * DAY_S + 1],
+        "retry_min_s": [0.0, 3601.0],
+        "retry_max_s": [DAY_S + 1, inf],
+        "max_entries_bytes": [0],
+        "max_site_files_bytes": [0],
+        "max_concurrent_fetches": [0],
+        "store_timeout_s": [0, 3_601, inf],
     },
     FetchOptions: {
-        "connect_timeout_s": ("int float", [0.0, inf]),
-        "total_timeout_s": ("int float", []),
-        "max_body_bytes": ("", [511_999]),
-        "from_address": ("None str", ["", "bot@example.com\r\nX-Injected: yes"]),
-        "proxy": ("None", ["socks5://127.0.0.1:1080", "127.0.0.1:3128", "http://[::1"]),
-        "ssl_context": ("None", []),
-        "private_addresses": ("", ["refuse"]),
-        "unguarded_redirects": ("bool", []),
+        "connect_timeout_s": [0.0, inf],
+        "max_body_bytes": [511_999],
+        "from_address": ["", "bot@example.com\r\nX-Injected: yes"],
+        "proxy": ["socks5://127.0.0.1:1080", "127.0.0.1:3128", "http://[::1"],
+        "private_addresses": ["refuse"],
     },
     PacingOptions: {
-        "key": ("", []),
-        "address": ("None", []),
-        "domain": ("None", []),
-        "min_delay_s": ("int float", [inf]),
-        "max_concurrent": ("int", [0]),
-        "max_crawl_delay_s": ("int float", [0.0]),
-        "on_long_crawl_delay": ("", ["ignore"]),
-        "adaptive_factor": ("int float", [inf]),
-        "adaptive_max_s": ("int float", [inf]),
-        "backoff_min_s": ("int float", [0.0]),
-        "backoff_max_s": ("int float", [1e6]),
-        "refused_min_s": ("int float", [0.0, DAY_S + 1]),
-        "refused_after": ("int", [0]),
-        "max_turn_s": ("int float", []),
-        "scope": ("str", []),
+        "min_delay_s": [inf],
+        "max_concurrent": [0],
+        "max_crawl_delay_s": [0.0],
+        "on_long_crawl_delay": ["ignore"],
+        "adaptive_factor": [inf],
+        "adaptive_max_s": [inf],
+        "backoff_min_s": [0.0],
+        "backoff_max_s": [1e6],
+        "refused_min_s": [0.0, DAY_S + 1],
+        "refused_after": [0],
     },
-    Limit: {"min_delay_s": ("int float", []), "max_concurrent": ("int", [0])},
-    HostPolicy: {
-        "deny": ("bool", []),
-        "exempt": ("", []),
-        "reason": ("str", []),
-        "min_delay_s": ("None int float", []),
-        "max_concurrent": ("None int", []),
-    },
+    Limit: {"max_concurrent": [0]},
 }
-GATE: Final = {  # the arguments of Gatekeeper, and what each takes
-    "token": "None str",
-    "dialect": "",
-    "cache": "None",
-    "fetch": "None",
-    "pacing": "None",
-    "store": "None str",
-    "session": "None",
-    "fetcher": "None",
-    "resolver": "None",
-    "clock": "None",
-    "mode": "",
-    "enforce_usage": "",
-    "policy_tokens": "None",
-}
-QUEUE: Final = {
-    "maxsize": "int",
-    "on_disallowed": "None",
-    "max_unreachable_s": "None int float",
-    "max_wait_s": "None int float",
+
+TAKEN: Final = {"float": "int float", "int": "int", "str": "str", "bool": "bool", "None": "None"}
+"""What an argument takes of BAD, by the parts of its annotation; it takes nothing else."""
+
+UNUSUAL: Final = {
+    "refresh_after": "",  # all numbers of BAD are out of its range
+    "max_body_bytes": "",
+    "stale_if_unreachable_s": "None",
+    "exempt": "",  # without a reason
+    "fleet": "None",  # "5" is no URL
     "max_refusals": "None int",
+    **dict.fromkeys(("max_entries_bytes", "max_site_files_bytes", "max_concurrent_fetches"), "int float"),
+    "journal": " ".join(BAD),  # the error names it "path"
 }
 
 
 def _all_cases() -> dict[str, tuple[str, Call, str]]:
     cases = {f"{name}({argument})": (argument, call, takes) for name, (argument, call, takes) in OTHERS.items()}
-    cases["Gatekeeper"] = ("user_agent", lambda _, bad: Gatekeeper(bad), "str")
-    for argument, takes in GATE.items():
-        cases[f"Gatekeeper({argument})"] = (
-            argument,
-            lambda _, bad, name=argument: Gatekeeper(UA, **{name: bad}),
-            takes,
-        )  # type: ignore[misc]
-    for argument, takes in QUEUE.items():
-        make: Call = lambda gate, bad, name=argument: PoliteQueue[None](gate, **{name: bad})  # type: ignore[misc]  # noqa: E731
-        cases[f"PoliteQueue({argument})"] = (argument, make, takes)
-    for options, table in OPTIONS.items():
-        for argument, (takes, _) in table.items():
-            make = lambda _, bad, options=options, name=argument: options(**{name: bad})  # type: ignore[misc]  # noqa: E731
-            cases[f"{options.__name__}({argument})"] = (argument, make, takes)
+    for made in (CacheOptions, FetchOptions, PacingOptions, Limit, HostPolicy, Gatekeeper, PoliteQueue):
+        for name, parameter in inspect.signature(made).parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                takes = " ".join(TAKEN.get(part, "") for part in parameter.annotation.split(" | "))
+                cases[f"{made.__name__}({name})"] = (name, partial(_make, made, name), UNUSUAL.get(name, takes))
     return cases
+
+
+def _make(made: Callable[..., object], name: str, gate: Gatekeeper, bad: object) -> object:
+    needed: dict[object, list[object]] = {Gatekeeper: [UA], PoliteQueue: [gate]}
+    return made(*needed.get(made, []), **{name: bad})
 
 
 async def _error(gate: Gatekeeper, call: Call, value: object) -> Exception | None:
@@ -293,16 +268,10 @@ async def test_what_is_no_url_is_a_type_error_that_says_what_to_give(gate: Gatek
         await gate.check(given)
 
 
-def test_every_option_is_in_the_table() -> None:
-    assert {options: set(table) for options, table in OPTIONS.items()} == {
-        options: set(inspect.signature(options).parameters) for options in OPTIONS
-    }
-
-
 def test_option_out_of_range_is_refused_by_its_name() -> None:
     wrong = []
-    for options, table in OPTIONS.items():
-        for name, (_, values) in table.items():
+    for options, table in OUT_OF_RANGE.items():
+        for name, values in table.items():
             for value in values:
                 try:
                     options(**{name: value})
