@@ -260,10 +260,7 @@ SABOTAGES: dict[str, tuple[type[Gatekeeper], set[str]]] = {
     "decodes %2F": (_reading(_body(lambda body: body.replace(b"%2F", b"/"))), {FORBIDDEN, UNFETCHED}),
     "no redirect of robots.txt": (_reading(_redirect_is_absent), {FORBIDDEN}),
     "expired copy": (_reading(_without_header("cache-control")), {STALE}),
-    "fetches robots.txt each time": (
-        _reading(_with_max_age_0, cache=replace(CACHE, min_lifetime_s=0.0)),
-        {REFETCHED},
-    ),
+    "fetches robots.txt each time": (_reading(_with_max_age_0, cache=replace(CACHE, min_lifetime_s=0.0)), {REFETCHED}),
     "no Retry-After of robots.txt": (_reading(_without_header("retry-after")), {RETRIED_EARLY}),
     # pace
     "no pause": (_with(pacing=replace(PACING, min_delay_s=0.0)), {GAP}),

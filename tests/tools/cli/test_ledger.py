@@ -165,12 +165,7 @@ async def test_show_takes_the_times_that_it_prints(path: Path) -> None:
     write_ledger(path, turns)
     printed = (await ledger("show", path)).out.split()[0]
     assert printed == "2027-01-15T08:00:00Z"
-    for given in (
-        "2027-01-15T08:00:05Z",
-        "2027-01-15T08:00:05",
-        "2027-01-15 08:00:05",
-        "2027-01-15T10:00:05+0200",
-    ):
+    for given in ("2027-01-15T08:00:05Z", "2027-01-15T08:00:05", "2027-01-15 08:00:05", "2027-01-15T10:00:05+0200"):
         for option, url in (("--since", "https://a.test/5"), ("--until", "https://a.test/0")):
             done = await ledger("show", path, "--json", option, given)
             assert [row["content"]["url"] for row in done.records] == [url], done.err

@@ -109,11 +109,7 @@ def test_signature_of_one_request_fails_with_another(path: Path, key: Key) -> No
     forms: tuple[Any, ...] = ("dictionary", "legacy")
     for form in forms:
         headers = WebBotAuth(path, agent=AGENT, form=form).sign("GET", URL)
-        for method, url in (
-            ("HEAD", URL),
-            ("GET", "https://example.org/a?b=c"),
-            ("GET", "https://example.com/b?b=c"),
-        ):
+        for method, url in (("HEAD", URL), ("GET", "https://example.org/a?b=c"), ("GET", "https://example.com/b?b=c")):
             with pytest.raises(InvalidSignature):
                 verified(request(method, url, headers), keys_of(key))
 
