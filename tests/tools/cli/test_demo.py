@@ -53,21 +53,13 @@ class Line(NamedTuple):
 
 def table_of(out: str) -> dict[str, Line]:
     """The rows of the table by origin."""
-    rows = filter(None, (ROW.fullmatch(line.replace(",", "").rstrip()) for line in out.splitlines()))
-    return {
-        row["name"]: Line(
-            row["answers"],
-            int(row["pages"]),
-            int(row["fetched"]),
-            int(row["disallowed"]),
-            int(row["given_up"]),
-            int(row["left"]),
-            None if row["gap_ms"] in {None, "-"} else float(row["gap_ms"]),
-            (float(row["pace_ms"] or 0), row["pace_by"] or ""),
-            int(row["broken"]),
-        )
-        for row in rows
-    }
+    table = {}
+    for row in filter(None, (ROW.fullmatch(line.replace(",", "").rstrip()) for line in out.splitlines())):
+        counts = map(int, row.group("pages", "fetched", "disallowed", "given_up", "left"))
+        gap_ms = None if row["gap_ms"] in {None, "-"} else float(row["gap_ms"])
+        pace = float(row["pace_ms"] or 0), row["pace_by"] or ""
+        table[row["name"]] = Line(row["answers"], *counts, gap_ms, pace, int(row["broken"]))
+    return table
 
 
 def kinds_in(out: str) -> set[str]:

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import tracemalloc
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from politesse import Disallowed, Gatekeeper, HostPolicy, Origin, PoliteQueue, Reason, Verdict
+from politesse import Disallowed, Gatekeeper, HostPolicy, PoliteQueue, Reason, Verdict
 from politesse.errors import ConfigurationError, StoreError
 from politesse.events import ComponentFailed, Decided, Event
-from politesse.ledger import Ledger, LedgerOptions, LedgerReader, verify
+from politesse.ledger import Ledger, LedgerOptions, LedgerReader, RecordedDecision, RecordedTurn, Snapshot, verify
 from politesse.ledger import _ledger as writing
 from politesse.ports import FetchResponse
 from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
@@ -72,8 +73,19 @@ async def record(
 
 def recorded(path: Path) -> list[str]:
     """The URLs of the decisions, without the site."""
+    return [one.url.removeprefix(f"{SITE}/") for one in contents(path).decisions]
+
+
+@dataclass
+class Contents:
+    decisions: list[RecordedDecision]
+    snapshots: list[Snapshot]
+    turns: list[RecordedTurn]
+
+
+def contents(path: Path) -> Contents:
     with LedgerReader(path) as ledger:
-        return [one.url.removeprefix(f"{SITE}/") for one in ledger.decisions()]
+        return Contents(list(ledger.decisions()), list(ledger.snapshots()), list(ledger.turns()))
 
 
 def seen(path: Path) -> tuple[list[str], str, int]:
@@ -100,9 +112,8 @@ async def test_a_decision_is_recorded_with_the_digest_and_the_preferences_of_its
         await gate.check(f"{SITE}/old/a")
         assert gate.peek(f"{SITE}/b")
         unreachable = await gate.check("https://down.example/")  # ScriptedFetcher has no file there
-    with LedgerReader(path) as ledger:
-        denied, allowed, third = ledger.decisions()
-        [robots] = ledger.snapshots(Origin.of(SITE))
+    denied, allowed, third = contents(path).decisions
+    robots = contents(path).snapshots[0]
     assert (denied.allowed, denied.line, denied.rule) == (False, 2, "Disallow: /old")
     assert (allowed.allowed, allowed.reason, allowed.usage) == (True, Reason.NO_RULE, {"ai-train": "disallowed"})
     assert denied.digest == allowed.digest == robots.digest == digest(OLD)
@@ -115,8 +126,7 @@ async def test_a_snapshot_has_the_relevant_headers_of_its_answer(path: Path) -> 
     headers = {"etag": '"1"', "cache-control": "max-age=60", "date": "Fri, 15 Jan 2027 08:00:00 GMT"}
     async with gate_of(ScriptedFetcher({SITE: answer(OLD, server="nginx", **headers)}), path) as gate:
         await gate.check(f"{SITE}/")
-    with LedgerReader(path) as ledger:
-        [robots] = ledger.snapshots()
+    [robots] = contents(path).snapshots
     assert robots.headers == {"content-type": "text/plain", **headers}
 
 
@@ -124,8 +134,7 @@ async def test_a_failed_fetch_is_recorded_without_a_file(path: Path) -> None:
     failed = FetchResponse(503, f"{SITE}/robots.txt", {"retry-after": "600"}, b"busy")
     async with gate_of(ScriptedFetcher({SITE: failed}), path) as gate:
         assert not await gate.check(f"{SITE}/")
-    with LedgerReader(path) as ledger:
-        [robots], [decision] = ledger.snapshots(), ledger.decisions()
+    [robots], [decision] = contents(path).snapshots, contents(path).decisions
     assert (robots.result, robots.status, robots.body, robots.digest) == (AccessResult.UNREACHABLE, 503, b"", "")
     assert (robots.headers, bool(robots.fault)) == ({"retry-after": "600"}, True)
     assert (decision.reason, decision.digest) == (Reason.UNREACHABLE, "")
@@ -139,9 +148,8 @@ async def test_decisions_before_and_after_a_change_rest_on_their_own_copies(path
             await gate.check(f"{SITE}/old")
             await gate.check(f"{SITE}/new")
             clock.advance(DAY_S + 1.0)
-    with LedgerReader(path) as ledger:
-        decided = [(one.url.removeprefix(SITE), one.allowed, one.digest) for one in ledger.decisions()]
-        assert [robots.body for robots in ledger.snapshots()] == [OLD, NEW]
+    decided = [(one.url.removeprefix(SITE), one.allowed, one.digest) for one in contents(path).decisions]
+    assert [robots.body for robots in contents(path).snapshots] == [OLD, NEW]
     old, new = digest(OLD), digest(NEW)
     assert decided == [("/old", False, old), ("/new", True, old), ("/old", True, new), ("/new", False, new)]
 
@@ -153,8 +161,7 @@ async def test_a_copy_from_the_store_is_recorded_again_after_a_restart(path: Pat
             await gate.check(f"{SITE}/old")
         clock.advance(60.0)
     assert fetcher.count(SITE) == 1
-    with LedgerReader(path) as ledger:
-        [robots], [decision] = ledger.snapshots(), ledger.decisions()
+    [robots], [decision] = contents(path).snapshots, contents(path).decisions
     assert (robots.body, robots.digest, decision.digest) == (OLD, digest(OLD), digest(OLD))
     assert robots.headers == {"etag": '"1"', "content-type": "text/plain"}
     assert robots.recorded_wall == robots.fetched_wall + 60.0 == decision.decided_wall
@@ -166,8 +173,7 @@ async def test_a_304_confirms_the_same_file(path: Path, clock: ManualClock) -> N
         for _ in range(2):
             await gate.check(f"{SITE}/")
             clock.advance(DAY_S + 1.0)
-    with LedgerReader(path) as ledger:
-        first, second = ledger.snapshots()
+    first, second = contents(path).snapshots
     assert (second.body, second.digest, second.status) == (OLD, first.digest, 200)
     assert (second.headers["date"], second.headers["etag"]) == ("later", '"1"')
     assert second.fetched_wall == first.fetched_wall + DAY_S + 1.0
@@ -186,8 +192,7 @@ async def test_a_turn_is_recorded_at_its_end(path: Path, fetcher: ScriptedFetche
         (await gate.take_turn(f"{SITE}/c")).give_back()
         with suppress(Disallowed):
             await gate.take_turn(f"{SITE}/old")
-    with LedgerReader(path) as ledger:
-        first, second = ledger.turns()
+    first, second = contents(path).turns
     assert (first.url, first.host, first.agent, first.status) == (f"{SITE}/a", "example.com", "examplebot", 404)
     assert (first.started_wall, first.ended_wall) == (started_wall, started_wall + 2.0)
     assert (first.exempt, first.digest, first.usage) == ("", digest(OLD), {"ai-train": "disallowed"})
@@ -205,8 +210,7 @@ async def test_a_sample_keeps_denials_and_exemptions_and_a_url_with_its_turn(
             await gate.check(f"https://own.example/{number}")
             async with gate.turn(f"{SITE}/{number}"):
                 pass
-    with LedgerReader(path) as reader:
-        decisions, turns = list(reader.decisions()), [turn.url for turn in reader.turns()]
+    decisions, turns = contents(path).decisions, [turn.url for turn in contents(path).turns]
     assert sum(not one.allowed for one in decisions) == 200
     assert sum(one.reason is Reason.POLICY_EXEMPT for one in decisions) == 200
     assert [one.url for one in decisions if one.reason is Reason.NO_RULE] == turns
@@ -309,21 +313,21 @@ async def test_large_files_that_wait_are_bounded(path: Path, monkeypatch: pytest
         await ledger.flush()
         dropped = ledger.dropped
         assert dropped > 0
-        with LedgerReader(path) as reader:
-            assert len(list(reader.snapshots())) == 10 - dropped
+        assert len(contents(path).snapshots) == 10 - dropped
 
 
-async def test_a_full_disk_is_reported_once_and_rows_are_written_later(
+async def test_a_full_disk_is_reported_once_and_rows_are_written_later_or_counted_at_the_close(
     path: Path, fetcher: ScriptedFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "_RETRY_S", 0.01)
+    fill = "CREATE TRIGGER full BEFORE INSERT ON ledger_rows BEGIN SELECT RAISE(ABORT, 'no room'); END"
     failures: list[ComponentFailed] = []
     ledger = Ledger(path)
     async with gate_of(fetcher, ledger) as gate:
         gate.subscribe(lambda event: failures.append(event) if isinstance(event, ComponentFailed) else None)
         await gate.check(f"{SITE}/acknowledged")
         await ledger.flush()
-        write(path, "CREATE TRIGGER full BEFORE INSERT ON ledger_rows BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        write(path, fill)
         await gate.check(f"{SITE}/later")
         for _ in range(2):
             with pytest.raises(StoreError, match="no room"):
@@ -332,19 +336,9 @@ async def test_a_full_disk_is_reported_once_and_rows_are_written_later(
         write(path, "DROP TRIGGER full")
         await ledger.flush()
         assert recorded(path) == ["acknowledged", "later"]
-    assert [(event.component, "ledger.db" in str(event.error)) for event in failures] == [("ledger", True)]
-
-
-async def test_rows_that_cannot_be_written_at_the_close_are_reported_and_counted(
-    path: Path, fetcher: ScriptedFetcher
-) -> None:
-    failures: list[ComponentFailed] = []
-    ledger = Ledger(path)
-    async with gate_of(fetcher, ledger) as gate:
-        gate.subscribe(lambda event: failures.append(event) if isinstance(event, ComponentFailed) else None)
-        await gate.check(f"{SITE}/")
-        await ledger.flush()
-        write(path, "CREATE TRIGGER full BEFORE INSERT ON ledger_rows BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        assert [(event.component, "ledger.db" in str(event.error)) for event in failures] == [("ledger", True)]
+        failures.clear()
+        write(path, fill)
         await gate.check(f"{SITE}/lost")
     assert (len(failures), ledger.dropped, ledger.queued) == (1, 1, 0)
 
@@ -585,8 +579,7 @@ async def test_decisions_by_a_long_rule_take_no_disk_and_no_memory(path: Path) -
         tracemalloc.stop()
     assert kept < 10 * len(RULE)
     assert sum(file.stat().st_size for file in path.parent.iterdir()) < 5 * len(RULE)
-    with LedgerReader(path) as ledger:
-        [copy], decisions = ledger.snapshots(), list(ledger.decisions())
+    [copy], decisions = contents(path).snapshots, contents(path).decisions
     assert len(decisions) == 301
     assert {(one.line, one.rule, one.digest) for one in decisions} == {(2, f"Disallow: /{'*' * 189}", copy.digest)}
     assert copy.body.decode() == RULE
@@ -597,8 +590,7 @@ async def test_a_short_rule_is_recorded_as_it_is_written(path: Path) -> None:
     async with gate_of(ScriptedFetcher({SITE: f"User-agent: *\n{rule}\n"}), path) as gate:
         await gate.check(f"{SITE}/\u00e4%07{'y' * 180}")
         await gate.check(f"{SITE}/b")
-    with LedgerReader(path) as ledger:
-        assert {one.rule for one in ledger.decisions()} <= {rule, ""}
+    assert {one.rule for one in contents(path).decisions} <= {rule, ""}
 
 
 @pytest.mark.parametrize(("robots", "usage"), [(RULE, []), (STATEMENT, [Purpose.AI_TRAIN])], ids=["rule", "usage"])
