@@ -133,7 +133,7 @@ def test_argument_that_cannot_be_used_is_refused() -> None:
     for option in ("min_delay_s", "slack_s", "min_refetch_s", "max_age_s"):
         for value in (-1.0, float("nan")):
             with pytest.raises(ConfigurationError, match=option):
-                complaint(FIRST, **{option: value})
+                assert_polite([FIRST], ROBOTS, agent="x", **{option: value})  # type: ignore[arg-type]
 
 
 def test_requests_of_another_agent_are_named() -> None:

@@ -111,9 +111,14 @@ LOGS: dict[str, tuple[list[str] | list[bytes], dict[str, Any]]] = {
         {"back_off_s": 60, "site": None},
     ),
 }
+ANSWERS: list[tuple[int, str, str, list[tuple[str, str]]]] = [
+    (0, "/private", "200 OK", []),
+    (2, "/b", "503 No", [("Retry-After", "60")]),
+    (12, "/c", "200 OK", []),
+]
 for _name in WARCS:
-    _answers = ((0, "/private", "200 OK", []), (2, "/b", "503 No", [("Retry-After", "60")]), (12, "/c", "200 OK", []))
-    LOGS[_name] = (warc(_name, [(at, SITE + path, *rest) for at, path, *rest in _answers]), {"site": None})  # type: ignore[misc]
+    _responses = [(at, SITE + path, status, headers) for at, path, status, headers in ANSWERS]
+    LOGS[_name] = (warc(_name, _responses), {"site": None})
 
 
 def test_each_format_shows_the_same_violations(judge: Judge) -> None:

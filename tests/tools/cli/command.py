@@ -1,6 +1,7 @@
 """The command, within this process or in one of its own, and origins on loopback for it to request."""
 
 import asyncio
+import functools
 import io
 import json
 import os
@@ -14,10 +15,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import typer.main
 from aiohttp import web
 
 from politesse.cli import main
 from politesse.clock import SystemClock
+
+built = functools.cache(typer.main.get_command)
+"""Four fifths of the time of a short command is that in which typer builds all commands."""
 
 COMMAND = [sys.executable, "-W", "error", "-m", "politesse.cli"]
 
@@ -82,12 +87,13 @@ def _run(arguments: tuple[str, ...], stdin: bytes, settings: dict[str, str]) -> 
         given.write(stdin)
         given.seek(0)
         streams = {
-            name: io.TextIOWrapper(file, encoding="utf-8")
+            name: io.TextIOWrapper(file, encoding=settings.get("PYTHONIOENCODING", "utf-8"))
             for name, file in {"stdin": given, "stdout": out, "stderr": err}.items()
         }
         with ExitStack() as stack:
             stack.enter_context(mock.patch.dict(os.environ, settings))
             stack.enter_context(mock.patch.object(sys, "argv", ["politesse", *arguments]))
+            stack.enter_context(mock.patch.object(typer.main, "get_command", built))
             stack.enter_context(mock.patch.object(SystemClock, "run", token_hex(8)))  # as in a process of its own
             for name, stream in streams.items():
                 stack.enter_context(mock.patch.object(sys, name, stream))

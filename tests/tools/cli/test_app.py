@@ -14,14 +14,13 @@ from subprocess import CompletedProcess
 from typing import Final
 
 import pytest
-from typer.testing import CliRunner
 
 import politesse as package
 from politesse.cli import guide_command
-from politesse.cli.app import app
 from politesse.cli.guide_command import TOPICS
 from politesse.robots import IMPLEMENTATION
 from tests.support.programs import run_code
+from tests.support.tiers import first_of
 from tests.tools.cli.command import COMMAND, Done, politesse, read_terminal, run_process
 
 URL: Final = "http://127.0.0.1/"
@@ -30,7 +29,7 @@ ELSEWHERE: Final = {"COLUMNS", "LESS", "LINES", "NO_COLOR", "PAGER"}  # settings
 STYLE: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
-def test_a_mistake_in_the_options_exits_2_and_is_reported() -> None:
+async def test_a_mistake_in_the_options_exits_2_and_is_reported() -> None:
     for arguments in (
         ["check"],
         ["check", "--agent", "", URL],
@@ -43,27 +42,26 @@ def test_a_mistake_in_the_options_exits_2_and_is_reported() -> None:
         ["demo", "--pages", "10"],
         ["unknown"],
     ):
-        done = CliRunner().invoke(app, arguments)
-        assert (done.exit_code, done.stdout, "Error" in done.stderr) == (2, "", True), arguments
+        done = await politesse(*arguments)
+        assert (done.code, done.out, "Error" in done.err) == (2, "", True), arguments
 
 
-def test_without_a_command_the_help_is_shown_and_lines_of_help_are_filled() -> None:
-    done = CliRunner().invoke(app, [])
-    assert done.exit_code == 2
-    assert all(command in done.output for command in ("check", "filter", "demo"))
+async def test_without_a_command_the_help_is_shown_and_lines_of_help_are_filled() -> None:
+    done = await politesse()
+    assert done.code == 2
+    assert all(command in done.out + done.err for command in ("check", "filter", "demo"))
     for command in ("check", "crawl", "demo", "explain", "filter", "guide", "lint"):
-        done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"})
-        text = done.stdout.partition("╭")[0].partition("[OPTIONS]")[2]
+        done = await politesse(command, "--help", COLUMNS="80")
+        text = done.out.partition("╭")[0].partition("[OPTIONS]")[2]
         for paragraph in re.split(r"\n\s*\n", text)[1:]:
             lines = [line.strip() for line in paragraph.strip().splitlines()]
             for line, following in itertools.pairwise(lines):
                 assert len(line) + 1 + len(following.split()[0]) > 78, line
 
 
-def test_version_and_implementation_are_those_of_the_package() -> None:
-    done = CliRunner().invoke(app, ["--version"])
+async def test_version_and_implementation_are_those_of_the_package() -> None:
     version = f"politesse {package.__version__} (rules of robots.txt: {IMPLEMENTATION})\n"
-    assert (done.exit_code, done.stdout) == (0, version)
+    assert await politesse("--version") == Done(0, version, "")
 
 
 _WITHOUT = """
@@ -84,15 +82,17 @@ def _main_without(module: str) -> CompletedProcess[str]:
     return run_code(_WITHOUT, module, check=False)
 
 
-def test_without_its_extra_the_command_names_it() -> None:
-    for missing in ("typer", "rich"):
-        done = _main_without(missing)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == (
-            "politesse: the command needs the extra 'cli'; in a checkout of politesse, run: pip install '.[cli]' "
-            f"(No module named {missing!r})\n"
-        )
-    # A fault of our own is not taken for a missing extra.
+@pytest.mark.parametrize("missing", first_of(1, ["typer", "rich"]))
+def test_without_its_extra_the_command_names_it(missing: str) -> None:
+    done = _main_without(missing)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "politesse: the command needs the extra 'cli'; in a checkout of politesse, run: pip install '.[cli]' "
+        f"(No module named {missing!r})\n"
+    )
+
+
+def test_a_fault_of_our_own_is_not_taken_for_a_missing_extra() -> None:
     assert "ModuleNotFoundError" in _main_without("politesse.cli.running").stderr
 
 

@@ -17,6 +17,7 @@ from politesse.cli.app import app
 from politesse.signing import WebBotAuth
 from politesse.testing import ManualClock
 from tests.support.signatures import AGENT, Key, key_file, public_keys, request, verified
+from tests.tools.cli.command import built
 
 DAY_S: Final = 86_400.0
 BOT: Final[dict[str, object]] = {
@@ -42,6 +43,7 @@ def toml(values: dict[str, object]) -> str:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("typer.testing._get_command", built)
     monkeypatch.setattr("politesse.cli.running.abandon_output", bool)  # which would drop the stream of CliRunner
     Path("bot.toml").write_text(toml(BOT))
 

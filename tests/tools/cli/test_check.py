@@ -16,7 +16,7 @@ import politesse as package
 from politesse import Gatekeeper
 from politesse.cli import running
 from tests.support.sites import EAGER
-from tests.tools.cli.command import COMMAND, Origin, politesse, run_process, serving
+from tests.tools.cli.command import COMMAND, Origin, politesse, serving
 
 ITSELF = f"politesse/{package.__version__} (robots.txt check)"
 
@@ -94,7 +94,7 @@ async def test_remote_text_steers_neither_the_terminal_nor_rich_and_a_long_url_i
 
 async def test_characters_that_the_encoding_lacks_are_escaped() -> None:
     async with serving(Origin()) as origin:
-        done = await run_process("check", f"{origin.base}/é", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+        done = await politesse("check", f"{origin.base}/é", PYTHONIOENCODING="ascii")
     assert (done.code, f"allowed: {origin.base}/\\xe9\n" in done.out) == (0, True)
 
 

@@ -39,6 +39,9 @@ ROW = re.compile(
 )
 
 
+COUNTS = ("pages", "fetched", "disallowed", "given_up", "left")
+
+
 class Line(NamedTuple):
     answers: str
     pages: int
@@ -55,10 +58,12 @@ def table_of(out: str) -> dict[str, Line]:
     """The rows of the table by origin."""
     table = {}
     for row in filter(None, (ROW.fullmatch(line.replace(",", "").rstrip()) for line in out.splitlines())):
-        counts = map(int, row.group("pages", "fetched", "disallowed", "given_up", "left"))
+        pages, fetched, disallowed, given_up, left = map(int, row.group(*COUNTS))
         gap_ms = None if row["gap_ms"] in {None, "-"} else float(row["gap_ms"])
         pace = float(row["pace_ms"] or 0), row["pace_by"] or ""
-        table[row["name"]] = Line(row["answers"], *counts, gap_ms, pace, int(row["broken"]))
+        table[row["name"]] = Line(
+            row["answers"], pages, fetched, disallowed, given_up, left, gap_ms, pace, int(row["broken"])
+        )
     return table
 
 

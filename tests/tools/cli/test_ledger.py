@@ -227,16 +227,18 @@ COMMANDS = [
 
 @pytest.mark.parametrize("commands", [1, pytest.param(len(COMMANDS), marks=pytest.mark.full)])
 async def test_a_damaged_or_forged_row_is_named_and_never_a_traceback(tmp_path: Path, commands: int) -> None:
-    """Each forged row meets the next of the commands, or all of them."""
-    for kind, whole in (("snapshot", SNAPSHOT), ("decision", DECISION)):
-        for number, (forging, content) in enumerate(FORGED.items()):
+    """Each forged row is verified, and one of two meets the next of the commands, or each meets all of them."""
+    for place, (kind, whole) in enumerate((("snapshot", SNAPSHOT), ("decision", DECISION))):
+        for number, (forging, content) in enumerate(FORGED.items(), place):
             folder = tmp_path / f"{kind}{number}"
             folder.mkdir()
             path = folder / "ledger.db"
             forged(path, kind, content if isinstance(content, str) else json.dumps(whole | content))
             if forging in {"no JSON", "deep", "list", "number", "text"}:
                 assert f"{path.name} is damaged" in verify(path).problem
-            for chosen in range(number, number + commands):
+            if commands == 1 and number % 2:
+                continue
+            for chosen in range(number // 2, number // 2 + commands):
                 command, _, *more = COMMANDS[chosen % len(COMMANDS)]
                 await explained(command, path, *(folder / one if one.startswith("ledger") else one for one in more))
             for target in folder.glob("*.warc"):

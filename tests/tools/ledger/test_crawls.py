@@ -33,7 +33,7 @@ async def acknowledged(path: Path, name: str, after: int) -> list[int]:
     return await numbers_until_killed(process, after)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.full)])
 async def test_killing_a_writer_loses_no_acknowledged_row_and_breaks_no_chain(tmp_path: Path, kills: int) -> None:
     path, said, lot = tmp_path / "ledger.db", dict[str, int](), random.Random(9309)
     for kill in range(kills):

@@ -247,10 +247,10 @@ async def test_flush_acknowledges_earlier_rows(path: Path, fetcher: ScriptedFetc
 
 async def test_close_writes_the_rows_that_wait_and_ends_the_thread(path: Path, fetcher: ScriptedFetcher) -> None:
     async with gate_of(fetcher, path) as gate:
-        for number in range(3_000):
+        for number in range(1_000):
             await gate.check(f"{SITE}/{number}")
     assert (found := verify(path)).problem == ""
-    assert (found.rows, found.unclosed, found.dropped) == (1 + 1 + 1 + 3_000 + 1, 0, 0)
+    assert (found.rows, found.unclosed, found.dropped) == (1 + 1 + 1 + 1_000 + 1, 0, 0)
     assert not any(thread.name == "politesse ledger.db" for thread in threading.enumerate())
 
 
@@ -291,13 +291,13 @@ async def test_rows_beyond_the_limit_are_dropped_counted_and_warned_of_once(
         await ledger.flush()
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # the thread waits for the lock
-            for number in range(2_000):
+            for number in range(500):
                 assert gate.peek(f"{SITE}/{number}")
-            assert 1_900 < gate.statistics().unrecorded < 2_000
+            assert 400 < gate.statistics().unrecorded < 500
             other.execute("ROLLBACK")
         await ledger.flush()
         dropped = ledger.dropped
-        assert len(recorded(path)) == 2_001 - dropped
+        assert len(recorded(path)) == 501 - dropped
         assert verify(path).dropped == dropped
     warned = [record.getMessage() for record in caplog.records if "drops rows" in record.getMessage()]
     assert len(warned) == 1
@@ -392,11 +392,11 @@ async def test_a_second_run_continues_the_file_of_the_first(path: Path) -> None:
 
 async def test_two_gates_write_to_one_ledger(path: Path, fetcher: ScriptedFetcher) -> None:
     async with gate_of(fetcher, path) as one, gate_of(fetcher, path) as other:
-        for number in range(500):
+        for number in range(200):
             await one.check(f"{SITE}/one/{number}")
             await other.check(f"{SITE}/other/{number}")
     found = verify(path)
-    assert (found.problem, found.unclosed, found.rows) == ("", 0, 1 + 2 * (1 + 1 + 500 + 1))
+    assert (found.problem, found.unclosed, found.rows) == ("", 0, 1 + 2 * (1 + 1 + 200 + 1))
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
