@@ -3,10 +3,12 @@
 import io
 
 import httpx
+import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from politesse import Gatekeeper, PoliteQueue
+from politesse.cli import progress
 from politesse.cli.crawl_records import CrawlRecords
 from politesse.cli.progress import CrawlBar, CrawlView
 from politesse.queue import CrawlPage, CrawlProgress
@@ -32,10 +34,10 @@ def screen(width: int = 80, height: int = 24) -> Console:
     return Console(file=file, force_terminal=True, width=width, height=height, color_system=None, legacy_windows=False)
 
 
-def bar_lines(width: int, progress: CrawlProgress) -> list[str]:
+def bar_lines(width: int, state: CrawlProgress) -> list[str]:
     console = screen(width)
     bar = CrawlBar(console)
-    bar(progress)
+    bar(state)
     return ["".join(one.text for one in line) for line in console.render_lines(bar._rendered(), pad=False)]
 
 
@@ -50,8 +52,8 @@ def printed(*states: CrawlProgress) -> str:
 
 def test_no_line_of_the_bar_is_wider_than_the_terminal() -> None:
     for width in (20, 40, 79, 80, 120, 300):
-        for progress in (CrawlProgress(), MANY):
-            lines = bar_lines(width, progress)
+        for state in (CrawlProgress(), MANY):
+            lines = bar_lines(width, state)
             assert len(lines) == 4
             assert max(map(cell_len, lines)) <= width
             assert "\x1b" not in "".join(lines)
@@ -83,7 +85,7 @@ async def test_it_shows_a_crawl_in_a_terminal_and_its_last_state_stays() -> None
     assert "\x1b[?25h" in shown  # the cursor
 
 
-def test_elsewhere_the_last_state_is_one_line_if_there_is_one() -> None:
+def test_elsewhere_there_is_a_line_now_and_then_and_one_of_the_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
     states = [CrawlProgress(pages=pages, elapsed_s=pages / 10) for pages in range(1, 1_000)]
     assert printed(*states) == (
         "999 pages, 0 failed, 0 redirects, 0 disallowed, 0 given up; 0 queued at 0 hosts, 0 under way, 10.0 pages/s\n"
@@ -91,6 +93,8 @@ def test_elsewhere_the_last_state_is_one_line_if_there_is_one() -> None:
     one = printed(CrawlProgress(pages=1, redirects=1, queued=1, hosts=1, elapsed_s=1.0))
     assert one.startswith("1 page, 0 failed, 1 redirect, 0 disallowed, 0 given up; 1 queued at 1 host, ")
     assert printed() == ""
+    monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.0)
+    assert printed(*states).count("\n") >= 999
 
 
 # The table.

@@ -115,6 +115,7 @@ def test_a_series_of_files_is_read_as_one_ledger(path: Path) -> None:
     path.with_name("ledger.other.db").write_bytes(b"of another program")
     with LedgerReader(path) as ledger:
         assert (len(list(ledger.snapshots())), len(list(ledger.decisions()))) == (1, 1)
+        assert "ledger.0002.db" in repr(ledger)
     with LedgerReader(path.with_name("ledger.0002.db")) as ledger:
         assert (len(list(ledger.snapshots())), len(list(ledger.decisions()))) == (0, 1)
 
