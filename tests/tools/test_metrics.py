@@ -15,24 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import politesse
-from politesse import ConfigurationError, Gatekeeper, HostPolicy, Origin, Reason, Verdict
-from politesse.events import (
-    AddressNotFound,
-    ComponentFailed,
-    Decided,
-    Event,
-    FleetAway,
-    FleetBack,
-    HeaderOverruled,
-    HostClosed,
-    LongDelay,
-    LongWait,
-    MatchingBounded,
-    RobotsFetched,
-    TurnDropped,
-    TurnExpired,
-    TurnGranted,
-)
+from politesse import ConfigurationError, Gatekeeper, HostPolicy, Origin, Reason, Verdict, events
 from politesse.ledger import Ledger, LedgerOptions
 from politesse.metrics import GateMetrics, dashboard
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -77,29 +60,29 @@ def changes(before: Samples, after: Samples) -> Samples:
     return {name: figure - before[name] for name, figure in after.items() if figure > before[name]}
 
 
-def fetched(result: AccessResult, fault: str = "", *, truncated: bool = False) -> RobotsFetched:
+def fetched(result: AccessResult, fault: str = "", *, truncated: bool = False) -> events.RobotsFetched:
     source = Source(URL, result, 200, URL, 1_800_000_000.0, 1_800_086_400.0)
-    return RobotsFetched(Origin.of(SITE), 200, fault, 0.1, source, truncated)
+    return events.RobotsFetched(Origin.of(SITE), 200, fault, 0.1, source, truncated)
 
 
-COUNTED: list[tuple[Event, str]] = [
-    (Decided(VERDICT), "decisions_total reason=disallow-rule"),
-    (TurnExpired("example.com", URL, 600.0), "turns_expired_total"),
-    (TurnDropped("example.com", URL), "turns_dropped_total"),
-    (LongWait("example.com", URL, 61.0, Bound.CRAWL_DELAY, ""), "long_waits_total by=crawl-delay"),
-    (HostClosed("example.com", 1.0, Bound.REFUSED, 1.0), "host_closings_total by=refused"),
+COUNTED: list[tuple[events.Event, str]] = [
+    (events.Decided(VERDICT), "decisions_total reason=disallow-rule"),
+    (events.TurnExpired("example.com", URL, 600.0), "turns_expired_total"),
+    (events.TurnDropped("example.com", URL), "turns_dropped_total"),
+    (events.LongWait("example.com", URL, 61.0, Bound.CRAWL_DELAY, ""), "long_waits_total by=crawl-delay"),
+    (events.HostClosed("example.com", 1.0, Bound.REFUSED, 1.0), "host_closings_total by=refused"),
     (fetched(AccessResult.UNAVAILABLE), "robots_fetches_total result=unavailable"),
     (fetched(AccessResult.SUCCESSFUL, "timeout"), "robots_faults_total, robots_fetches_total result=successful"),
     (
         fetched(AccessResult.SUCCESSFUL, truncated=True),
         "robots_fetches_total result=successful, robots_truncated_total",
     ),
-    (MatchingBounded(VERDICT), "matching_bounded_total"),
-    (LongDelay(Origin.of(SITE), 3_600.0, "cap"), "long_delays_total done=cap"),
-    (HeaderOverruled("example.com", "retry-after", "soon", 60.0), "headers_overruled_total field=retry-after"),
-    (AddressNotFound("example.com", "no such host"), "addresses_not_found_total"),
-    (ComponentFailed(None, "store", OSError()), "failures_total component=store"),
-    (FleetAway("redis://localhost", "refused"), "fleet_away, fleet_losses_total"),
+    (events.MatchingBounded(VERDICT), "matching_bounded_total"),
+    (events.LongDelay(Origin.of(SITE), 3_600.0, "cap"), "long_delays_total done=cap"),
+    (events.HeaderOverruled("example.com", "retry-after", "soon", 60.0), "headers_overruled_total field=retry-after"),
+    (events.AddressNotFound("example.com", "no such host"), "addresses_not_found_total"),
+    (events.ComponentFailed(None, "store", OSError()), "failures_total component=store"),
+    (events.FleetAway("redis://localhost", "refused"), "fleet_away, fleet_losses_total"),
 ]
 
 
@@ -111,13 +94,13 @@ async def test_event_adds_one_to_the_counters_that_it_is_named_for(
         watched.publish(event)
         assert changes(before, scraped(registry)) == {f"politesse_{name}": 1.0 for name in counted.split(", ")}
     before = scraped(registry)
-    watched.publish(FleetBack("redis://localhost", 2.0))
+    watched.publish(events.FleetBack("redis://localhost", 2.0))
     assert changes(before, scraped(registry)) == {}
 
 
 async def test_wait_of_a_turn_falls_into_its_bucket(watched: Gatekeeper, registry: CollectorRegistry) -> None:
     for waited_s in (0.0, 2.0, 2.5, 4_000.0):
-        watched.publish(TurnGranted(VERDICT, waited_s))
+        watched.publish(events.TurnGranted(VERDICT, waited_s))
     name = "politesse_turn_wait_seconds"
     samples = scraped(registry)
     buckets = {le: samples[f"{name}_bucket le={le}"] for le in ("0.01", "1.0", "2.0", "5.0", "3600.0", "+Inf")}
@@ -153,9 +136,9 @@ async def test_gauges_show_turns_closed_hosts_and_the_cache(
 
 
 async def test_fleet_that_is_back_is_not_away(watched: Gatekeeper, registry: CollectorRegistry) -> None:
-    watched.publish(FleetAway("redis://localhost", "refused"))
-    watched.publish(FleetAway("redis://localhost", "it has lost data"))
-    watched.publish(FleetBack("redis://localhost", 2.0))
+    watched.publish(events.FleetAway("redis://localhost", "refused"))
+    watched.publish(events.FleetAway("redis://localhost", "it has lost data"))
+    watched.publish(events.FleetBack("redis://localhost", 2.0))
     samples = scraped(registry)
     assert (samples["politesse_fleet_away"], samples["politesse_fleet_losses_total"]) == (0, 2)
 
@@ -163,11 +146,11 @@ async def test_fleet_that_is_back_is_not_away(watched: Gatekeeper, registry: Col
 async def test_event_that_a_subscriber_fails_on_is_counted_as_lost(
     watched: Gatekeeper, registry: CollectorRegistry
 ) -> None:
-    def fail(event: Event) -> None:
+    def fail(event: events.Event) -> None:
         raise ValueError(event)
 
     watched.subscribe(fail)
-    watched.publish(FleetBack("redis://localhost", 2.0))
+    watched.publish(events.FleetBack("redis://localhost", 2.0))
     assert scraped(registry)["politesse_events_lost_total"] == 1
 
 

@@ -11,15 +11,9 @@ from typing import Any, Final
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_der_private_key,
-)
 from http_message_signatures import InvalidSignature
 
 from politesse import ConfigurationError, InvalidURL
@@ -67,7 +61,7 @@ def test_vector_of_the_draft_is_reproduced_byte_for_byte() -> None:
         """The private key of the vector, which also notes the base."""
 
         def __init__(self) -> None:
-            self.private: Any = load_der_private_key(TEST_KEY, None)
+            self.private: Any = serialization.load_der_private_key(TEST_KEY, None)
             self.base = b""
 
         def sign(self, base: bytes) -> bytes:
@@ -244,8 +238,8 @@ MC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF
 
 
 def pem(private: Ed25519PrivateKey | ec.EllipticCurvePrivateKey, password: bytes = b"") -> str:
-    secret = BestAvailableEncryption(password) if password else NoEncryption()
-    return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret).decode()
+    secret = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret).decode()
 
 
 def test_key_that_cannot_be_used_is_refused(path: Path) -> None:
