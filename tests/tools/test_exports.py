@@ -1,54 +1,34 @@
-import ast
+"""The public names of the package: exported, documented with examples that run, and in modules that import alone."""
+
+import doctest
+import importlib
+import inspect
+import re
 from collections import defaultdict
 from pathlib import Path
 from types import ModuleType
+from typing import Final, Literal, get_origin
 
 import pytest
 
 import politesse
-import politesse.audit
-import politesse.fetch
-import politesse.ledger
-import politesse.options
-import politesse.page
-import politesse.queue
-import politesse.robots
-import politesse.signing
-import politesse.sites
-import politesse.stores
-import politesse.testing
-import politesse.usage
-from tests.support.modules import MODULES
+from politesse.clock import SystemClock
+from tests.support.modules import HOMES, MODULES
 from tests.support.programs import run_code
 
+LOOSE: Final = {"errors", "events", "metrics", "status", "stores.redis", "sync", "verdict"}
+"""The modules that have other names, too, beside those in ``__all__``."""
 
-@pytest.mark.parametrize(
-    "package",
-    [
-        politesse,
-        politesse.audit,
-        politesse.fetch,
-        politesse.ledger,
-        politesse.options,
-        politesse.page,
-        politesse.queue,
-        politesse.robots,
-        politesse.signing,
-        politesse.sites,
-        politesse.stores,
-        politesse.testing,
-        politesse.usage,
-    ],
-)
-def test_all_names_the_public_namespace(package: ModuleType) -> None:
-    for name in package.__all__:
-        getattr(package, name)  # the names of politesse are loaded when one is used
-    public = {
-        name
-        for name, value in vars(package).items()
-        if (not name.startswith("_") or name == "__version__") and not isinstance(value, ModuleType)
-    }
-    assert set(package.__all__) == public
+
+def test_all_names_the_public_namespace() -> None:
+    for package in map(importlib.import_module, sorted(set(HOMES) - {f"politesse.{name}" for name in LOOSE})):
+        for name in package.__all__:
+            getattr(package, name)  # the names of politesse are loaded when one is used
+        assert set(package.__all__) == {
+            name
+            for name, value in vars(package).items()
+            if (not name.startswith("_") or name == "__version__") and not isinstance(value, ModuleType)
+        }
 
 
 def test_no_two_classes_share_a_name() -> None:
@@ -57,9 +37,8 @@ def test_no_two_classes_share_a_name() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     [root] = politesse.__path__
     for path in Path(root).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(str(path.relative_to(root)))
+        for name in re.findall(r"^ *class (\w+)[(:]", path.read_text(), re.MULTILINE):
+            places[name].append(str(path.relative_to(root)))
     shared = {name: where for name, where in places.items() if len(where) > 1 and set(where) not in (twins, triplets)}
     assert shared == {}
 
@@ -87,10 +66,61 @@ def test_each_module_imports_alone() -> None:
     assert run_code(_IMPORT_EACH, *MODULES).stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("package", "unneeded"),
-    [("robots", ("aiohttp", "asyncio", "socket")), ("page", ("aiohttp", "asyncio", "selectolax"))],
-)
-def test_pure_package_needs_neither_aiohttp_nor_an_event_loop(package: str, unneeded: tuple[str, ...]) -> None:
-    program = f"import sys, politesse.{package}; print([name for name in {unneeded} if name in sys.modules])"
-    assert run_code(program).stdout == "[]\n"
+def test_pure_packages_need_neither_aiohttp_nor_an_event_loop() -> None:
+    program = """if True:
+        import sys, politesse.robots
+        print(sys.modules.keys() & {"aiohttp", "asyncio", "socket"})
+        import politesse.page
+        print(sys.modules.keys() & {"aiohttp", "asyncio", "selectolax"})
+    """
+    assert run_code(program).stdout == "set()\nset()\n"
+
+
+def test_each_module_has_a_docstring() -> None:
+    assert [name for name in MODULES if not (importlib.import_module(name).__doc__ or "").strip()] == []
+
+
+def test_examples_print_what_they_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: dict[str, str] = {}
+    for name in ["politesse", *MODULES]:
+        module = importlib.import_module(name)
+        source = inspect.getsourcefile(module)  # that of C has none
+        if source is None or ">>> " not in Path(source).read_text():
+            continue
+        monkeypatch.setattr(SystemClock, "run", name)  # each module is a process of its own
+        runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+        lines: list[str] = []
+        for examples in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+            runner.run(examples, out=lines.append)
+        if runner.failures:
+            printed[name] = "".join(lines)
+    assert printed == {}
+
+
+def test_the_map_of_the_package_names_each_public_room() -> None:
+    head = (politesse.__doc__ or "").split("_base/")[0]
+    rooms = {name.split(".")[1] for name in MODULES if "._" not in name} - {"guides"}
+    assert {room for room in rooms if not re.search(rf"\b{room}\b", head)} == set()
+
+
+NAMES: Final = [(module, name) for module in map(importlib.import_module, HOMES) for name in module.__all__]
+
+# A constant has no docstring of its own, and neither has a Literal, which is callable.
+PUBLIC: Final = {
+    f"{module.__name__}.{name}": value
+    for module, name in NAMES
+    if callable(value := getattr(module, name)) and get_origin(value) is not Literal
+}
+
+# A protocol is what others write: no example of it can run alone.
+CLASSES: Final = [
+    name for name, value in PUBLIC.items() if isinstance(value, type) and not getattr(value, "_is_protocol", False)
+]
+
+
+def test_public_names_are_documented() -> None:
+    assert [name for name, value in PUBLIC.items() if not (value.__doc__ or "").strip()] == []
+
+
+def test_each_public_class_has_an_example() -> None:
+    assert [name for name in CLASSES if ">>> " not in (PUBLIC[name].__doc__ or "")] == []

@@ -5,8 +5,8 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,31 +15,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import politesse
-from politesse import ConfigurationError, Gatekeeper, HostPolicy, Origin, Reason, Verdict
-from politesse.events import (
-    AddressNotFound,
-    ComponentFailed,
-    Decided,
-    Event,
-    FleetAway,
-    FleetBack,
-    HeaderOverruled,
-    HostClosed,
-    LongDelay,
-    LongWait,
-    MatchingBounded,
-    RobotsFetched,
-    TurnDropped,
-    TurnExpired,
-    TurnGranted,
-)
+from politesse import ConfigurationError, Gatekeeper, HostPolicy, Origin, Reason, Verdict, events
 from politesse.ledger import Ledger, LedgerOptions
 from politesse.metrics import GateMetrics, dashboard
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult, Bound, Match, Source
+from tests.support.scripted import UA
 
 SITE = "https://example.com"
-UA = "ExampleBot/1.0 (+https://example.com/bot)"
 URL = f"{SITE}/robots.txt"
 VERDICT = Verdict(f"{SITE}/a", "examplebot", allowed=False, match=Match(Reason.DISALLOW_RULE))
 
@@ -77,65 +60,55 @@ def changes(before: Samples, after: Samples) -> Samples:
     return {name: figure - before[name] for name, figure in after.items() if figure > before[name]}
 
 
-def fetched(result: AccessResult, fault: str = "", *, truncated: bool = False) -> RobotsFetched:
+def fetched(result: AccessResult, fault: str = "", *, truncated: bool = False) -> events.RobotsFetched:
     source = Source(URL, result, 200, URL, 1_800_000_000.0, 1_800_086_400.0)
-    return RobotsFetched(Origin.of(SITE), 200, fault, 0.1, source, truncated)
+    return events.RobotsFetched(Origin.of(SITE), 200, fault, 0.1, source, truncated)
 
 
-COUNTED: list[tuple[Event, list[str]]] = [
-    (Decided(VERDICT), ["decisions_total reason=disallow-rule"]),
-    (TurnExpired("example.com", URL, 600.0), ["turns_expired_total"]),
-    (TurnDropped("example.com", URL), ["turns_dropped_total"]),
-    (LongWait("example.com", URL, 61.0, Bound.CRAWL_DELAY, ""), ["long_waits_total by=crawl-delay"]),
-    (HostClosed("example.com", 1.0, Bound.REFUSED, 1.0), ["host_closings_total by=refused"]),
-    (fetched(AccessResult.UNAVAILABLE), ["robots_fetches_total result=unavailable"]),
-    (
-        fetched(AccessResult.SUCCESSFUL, "timeout"),
-        ["robots_faults_total", "robots_fetches_total result=successful"],
-    ),
+COUNTED: list[tuple[events.Event, str]] = [
+    (events.Decided(VERDICT), "decisions_total reason=disallow-rule"),
+    (events.TurnExpired("example.com", URL, 600.0), "turns_expired_total"),
+    (events.TurnDropped("example.com", URL), "turns_dropped_total"),
+    (events.LongWait("example.com", URL, 61.0, Bound.CRAWL_DELAY, ""), "long_waits_total by=crawl-delay"),
+    (events.HostClosed("example.com", 1.0, Bound.REFUSED, 1.0), "host_closings_total by=refused"),
+    (fetched(AccessResult.UNAVAILABLE), "robots_fetches_total result=unavailable"),
+    (fetched(AccessResult.SUCCESSFUL, "timeout"), "robots_faults_total, robots_fetches_total result=successful"),
     (
         fetched(AccessResult.SUCCESSFUL, truncated=True),
-        ["robots_fetches_total result=successful", "robots_truncated_total"],
+        "robots_fetches_total result=successful, robots_truncated_total",
     ),
-    (MatchingBounded(VERDICT), ["matching_bounded_total"]),
-    (LongDelay(Origin.of(SITE), 3_600.0, "cap"), ["long_delays_total done=cap"]),
-    (HeaderOverruled("example.com", "retry-after", "soon", 60.0), ["headers_overruled_total field=retry-after"]),
-    (AddressNotFound("example.com", "no such host"), ["addresses_not_found_total"]),
-    (ComponentFailed(None, "store", OSError()), ["failures_total component=store"]),
-    (FleetAway("redis://localhost", "refused"), ["fleet_away", "fleet_losses_total"]),
-    (FleetBack("redis://localhost", 2.0), []),
+    (events.MatchingBounded(VERDICT), "matching_bounded_total"),
+    (events.LongDelay(Origin.of(SITE), 3_600.0, "cap"), "long_delays_total done=cap"),
+    (events.HeaderOverruled("example.com", "retry-after", "soon", 60.0), "headers_overruled_total field=retry-after"),
+    (events.AddressNotFound("example.com", "no such host"), "addresses_not_found_total"),
+    (events.ComponentFailed(None, "store", OSError()), "failures_total component=store"),
+    (events.FleetAway("redis://localhost", "refused"), "fleet_away, fleet_losses_total"),
 ]
 
 
-@pytest.mark.parametrize(("event", "counted"), COUNTED, ids=lambda value: type(value).__name__)
 async def test_event_adds_one_to_the_counters_that_it_is_named_for(
-    watched: Gatekeeper, registry: CollectorRegistry, event: Event, counted: list[str]
+    watched: Gatekeeper, registry: CollectorRegistry
 ) -> None:
+    for event, counted in COUNTED:
+        before = scraped(registry)
+        watched.publish(event)
+        assert changes(before, scraped(registry)) == {f"politesse_{name}": 1.0 for name in counted.split(", ")}
     before = scraped(registry)
-    watched.publish(event)
-    assert changes(before, scraped(registry)) == {f"politesse_{name}": 1.0 for name in counted}
+    watched.publish(events.FleetBack("redis://localhost", 2.0))
+    assert changes(before, scraped(registry)) == {}
 
 
 async def test_wait_of_a_turn_falls_into_its_bucket(watched: Gatekeeper, registry: CollectorRegistry) -> None:
     for waited_s in (0.0, 2.0, 2.5, 4_000.0):
-        watched.publish(TurnGranted(VERDICT, waited_s))
+        watched.publish(events.TurnGranted(VERDICT, waited_s))
     name = "politesse_turn_wait_seconds"
     samples = scraped(registry)
-    assert {le: samples[f"{name}_bucket le={le}"] for le in ("0.01", "1.0", "2.0", "5.0", "3600.0", "+Inf")} == {
-        "0.01": 1,
-        "1.0": 1,
-        "2.0": 2,
-        "5.0": 3,
-        "3600.0": 3,
-        "+Inf": 4,
-    }
+    buckets = {le: samples[f"{name}_bucket le={le}"] for le in ("0.01", "1.0", "2.0", "5.0", "3600.0", "+Inf")}
+    assert buckets == {"0.01": 1, "1.0": 1, "2.0": 2, "5.0": 3, "3600.0": 3, "+Inf": 4}
     assert (samples[f"{name}_count"], samples[f"{name}_sum"]) == (4, 4_004.5)
-
-
-async def test_turn_that_waits_is_counted_with_its_wait(watched: Gatekeeper, registry: CollectorRegistry) -> None:
     async with watched.turn(f"{SITE}/a"):
         pass
-    assert scraped(registry)["politesse_turn_wait_seconds_sum"] == 5.0
+    assert scraped(registry)[f"{name}_sum"] == 4_009.5
 
 
 async def test_gauges_show_turns_closed_hosts_and_the_cache(
@@ -163,9 +136,9 @@ async def test_gauges_show_turns_closed_hosts_and_the_cache(
 
 
 async def test_fleet_that_is_back_is_not_away(watched: Gatekeeper, registry: CollectorRegistry) -> None:
-    watched.publish(FleetAway("redis://localhost", "refused"))
-    watched.publish(FleetAway("redis://localhost", "it has lost data"))
-    watched.publish(FleetBack("redis://localhost", 2.0))
+    watched.publish(events.FleetAway("redis://localhost", "refused"))
+    watched.publish(events.FleetAway("redis://localhost", "it has lost data"))
+    watched.publish(events.FleetBack("redis://localhost", 2.0))
     samples = scraped(registry)
     assert (samples["politesse_fleet_away"], samples["politesse_fleet_losses_total"]) == (0, 2)
 
@@ -173,11 +146,11 @@ async def test_fleet_that_is_back_is_not_away(watched: Gatekeeper, registry: Col
 async def test_event_that_a_subscriber_fails_on_is_counted_as_lost(
     watched: Gatekeeper, registry: CollectorRegistry
 ) -> None:
-    def fail(event: Event) -> None:
+    def fail(event: events.Event) -> None:
         raise ValueError(event)
 
     watched.subscribe(fail)
-    watched.publish(FleetBack("redis://localhost", 2.0))
+    watched.publish(events.FleetBack("redis://localhost", 2.0))
     assert scraped(registry)["politesse_events_lost_total"] == 1
 
 
@@ -273,26 +246,16 @@ async def _crawl(gate: Gatekeeper, hosts: int) -> None:
             turn.end()
 
 
-@pytest.mark.parametrize("hosts", [100, pytest.param(10_000, marks=pytest.mark.full)])
-async def test_hosts_add_no_series(hosts: int, registry: CollectorRegistry) -> None:
+async def test_hosts_add_no_series(registry: CollectorRegistry) -> None:
     async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=ManualClock()) as gate:
         GateMetrics(registry).watch(gate, "g")
         before = scraped(registry)
-        await _crawl(gate, hosts)
+        await _crawl(gate, 100)
         after = scraped(registry)
     assert before.keys() == after.keys()
-    assert after["politesse_cache_origins"] == hosts - 1
+    assert after["politesse_cache_origins"] == 99
 
 
-@pytest.fixture
-def _eager_threads() -> Iterator[None]:
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before_s)
-
-
-@pytest.mark.usefixtures("_eager_threads")
 async def test_scrapes_in_other_threads_meet_a_crawl(watched: Gatekeeper, registry: CollectorRegistry) -> None:
     failures: list[BaseException] = []
     done = threading.Event()
@@ -305,12 +268,17 @@ async def test_scrapes_in_other_threads_meet_a_crawl(watched: Gatekeeper, regist
             failures.append(error)
 
     threads = [threading.Thread(target=scrape) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    await _crawl(watched, 300)
-    done.set()
-    for thread in threads:
-        thread.join()
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        await _crawl(watched, 100)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(usual_s)
     assert failures == []
 
 
@@ -335,19 +303,14 @@ def test_panels_rate_counters_and_have_the_units_of_the_names() -> None:
     assert shown[f"histogram_quantile(0.95, sum by (gate, le) ({buckets}))"] == "s"
 
 
-BAD: list[tuple[str, Callable[[GateMetrics, Gatekeeper], object]]] = [
-    ("gate=", lambda metrics, _: metrics.watch("gate")),  # type: ignore[arg-type]
-    ("name=5", lambda metrics, gate: metrics.watch(gate, 5)),  # type: ignore[arg-type]
-    ("registry=", lambda *_: GateMetrics("registry")),  # type: ignore[arg-type]
-]
-
-
-@pytest.mark.parametrize(("problem", "call"), BAD, ids=[problem for problem, _ in BAD])
-async def test_wrong_type_is_refused(
-    gate: Gatekeeper, problem: str, call: Callable[[GateMetrics, Gatekeeper], object]
-) -> None:
-    with pytest.raises(ConfigurationError, match=problem):
-        call(GateMetrics(CollectorRegistry()), gate)
+async def test_wrong_type_is_refused(gate: Gatekeeper) -> None:
+    metrics, wrong = GateMetrics(CollectorRegistry()), cast("Any", "wrong")
+    with pytest.raises(ConfigurationError, match="gate="):
+        metrics.watch(wrong)
+    with pytest.raises(ConfigurationError, match="name=5"):
+        metrics.watch(gate, cast("Any", 5))
+    with pytest.raises(ConfigurationError, match="registry="):
+        GateMetrics(wrong)
 
 
 def test_without_prometheus_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

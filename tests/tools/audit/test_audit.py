@@ -1,3 +1,5 @@
+"""The audit: what it finds in a log, which requests count, and which logs prove nothing."""
+
 import gzip
 import random
 import sys
@@ -19,12 +21,9 @@ from politesse.origin import Origin
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.ledgers import write_ledger
-from tests.tools.audit.conftest import ROBOTS, SITE, Judge, combined
+from tests.support.violations import FORBIDDEN, GAP, REFETCHED, STALE
+from tests.tools.audit.conftest import ROBOTS, SENT, SITE, Judge, combined
 
-FORBIDDEN = "forbidden page requested"
-GAP = "page requested too soon after the request before"
-REFETCHED = "robots.txt requested again too soon"
-STALE = "page requested with a robots.txt that is too old"
 UNREADABLE = "lines that cannot be read"
 CLOCK = "times that the clock was set back (times before and after are not compared)"
 LINES = [combined(0, "/robots.txt"), combined(10, "/private/a"), combined(20, "/b")]
@@ -70,11 +69,11 @@ def test_worst_comes_first_by_agent_and_host(judge: Judge, tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.parametrize(("second", "found"), [(3, [GAP]), (4, []), (5, [])])
-def test_whole_seconds_prove_no_gap_of_less_than_a_second(second: int, found: list[str], judge: Judge) -> None:
-    audit, kinds = judge(combined(0, "/a"), combined(second, "/b"))
-    assert [kind for kind, _ in kinds] == found
-    assert any(note.startswith("logs with whole seconds") for note in audit.notes())
+def test_whole_seconds_prove_no_gap_of_less_than_a_second(judge: Judge) -> None:
+    for second, found in ((3, [GAP]), (4, []), (5, [])):
+        audit, kinds = judge(combined(0, "/a"), combined(second, "/b"))
+        assert [kind for kind, _ in kinds] == found
+        assert any(note.startswith("logs with whole seconds") for note in audit.notes())
 
 
 def test_start_of_a_long_request_puts_it_before_shorter_ones(judge: Judge) -> None:
@@ -158,22 +157,20 @@ async def test_ledger_of_a_gatekeeper_has_the_robots_txt_of_each_time(judge: Jud
 PACKED: dict[str, Any] = {"access.log.gz": gzip.compress, "access.log.zst": zstd.compress}
 
 
-@pytest.mark.parametrize("name", PACKED)
-def test_packed_log_is_read(name: str, judge: Judge) -> None:
-    assert judge(PACKED[name]("\n".join(LINES).encode()), name=name)[1] == [(FORBIDDEN, "/private/a")]
-
-
-@pytest.mark.parametrize("name", PACKED)
-def test_truncated_log_ends_with_an_error_after_all_good_lines(name: str, tmp_path: Path) -> None:
+def test_packed_log_is_read_and_a_truncated_log_ends_with_an_error_after_all_good_lines(
+    judge: Judge, tmp_path: Path
+) -> None:
     rng = random.Random(1)
     lines = [combined(10 * n, f"/private/{rng.randbytes(200).hex()}") for n in range(3_000)]
-    octets = PACKED[name]("\n".join(lines).encode())
-    (tmp_path / name).write_bytes(octets[: len(octets) // 2])
-    audit = Audit(AuditOptions(agents=("ExampleBot",), site=SITE, robots={SITE: ROBOTS}))
-    with pytest.raises(LogError, match="truncated: it ends within its packed data"):
-        list(audit.findings([tmp_path / name]))
-    # Half of the lines are good, but for those in a block of 128 KiB, which zstd unpacks as a whole.
-    assert audit.hosts()[0].kinds[FORBIDDEN] == audit.counts()["lines"] == pytest.approx(1_500, abs=250)
+    for name, pack in PACKED.items():
+        assert judge(pack("\n".join(LINES).encode()), name=name)[1] == [(FORBIDDEN, "/private/a")]
+        octets = pack("\n".join(lines).encode())
+        (tmp_path / name).write_bytes(octets[: len(octets) // 2])
+        audit = Audit(AuditOptions(agents=("ExampleBot",), site=SITE, robots={SITE: ROBOTS}))
+        with pytest.raises(LogError, match="truncated: it ends within its packed data"):
+            list(audit.findings([tmp_path / name]))
+        # Half of the lines are good, but for those in a block of 128 KiB, which zstd unpacks as a whole.
+        assert audit.hosts()[0].kinds[FORBIDDEN] == audit.counts()["lines"] == pytest.approx(1_500, abs=250)
 
 
 def test_damaged_gzip_is_an_error(tmp_path: Path) -> None:
@@ -203,12 +200,11 @@ GARBAGE = {
 }
 
 
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_is_counted_with_an_example(garbage: str | bytes, judge: Judge) -> None:
-    audit, found = judge(*LINES[:2], garbage, LINES[2])
-    assert found == [(FORBIDDEN, "/private/a")]
-    assert audit.counts()[UNREADABLE] == 1
-    assert any("access.log:3: " in note for note in audit.notes())
+def test_garbage_is_counted_with_an_example(judge: Judge) -> None:
+    for kind, garbage in GARBAGE.items():
+        audit, found = judge(*LINES[:2], garbage, LINES[2])
+        assert (found, audit.counts()[UNREADABLE]) == ([(FORBIDDEN, "/private/a")], 1), kind
+        assert any("access.log:3: " in note for note in audit.notes()), kind
 
 
 def test_rest_of_a_long_line_is_no_line(judge: Judge) -> None:
@@ -225,35 +221,28 @@ def test_clock_that_is_set_back_is_counted_and_not_compared(judge: Judge) -> Non
     assert any("access.log:2, from 2026-11-26T10:00:05Z to 2026-11-25T10:00:00Z" in note for note in audit.notes())
 
 
-@pytest.mark.parametrize(
-    ("lines", "problem"),
-    [
-        ([], "is empty: it proves nothing"),
-        (["x y", "z"], "none of its first 2 lines has the format, as 'x y'. Give json, combined"),
-        ([combined(0, "/", agent="curl/8"), "x"], "no request by ExampleBot in 2 lines.*'curl/8'"),
-    ],
-)
-def test_log_that_proves_nothing_is_an_error(lines: list[str], problem: str, judge: Judge) -> None:
-    with pytest.raises(LogError, match=problem):
-        judge(*lines)
-
-
-def test_log_without_a_host_needs_a_site(judge: Judge) -> None:
-    with pytest.raises(LogError, match="--site"):
+def test_log_that_proves_nothing_is_an_error(judge: Judge) -> None:
+    problems: dict[str, list[str]] = {
+        "is empty: it proves nothing": [],
+        "none of its first 2 lines has the format, as 'x y'. Give json, combined": ["x y", "z"],
+        "no request by ExampleBot in 2 lines.*'curl/8'": [combined(0, "/", agent="curl/8"), "x"],
+    }
+    for problem, lines in problems.items():
+        with pytest.raises(LogError, match=problem):
+            judge(*lines)
+    with pytest.raises(LogError, match="--site"):  # these lines name no host
         judge(*LINES, site=None)
 
 
-def test_missing_log_is_an_error(tmp_path: Path) -> None:
+def test_log_that_is_missing_or_given_twice_is_an_error(tmp_path: Path) -> None:
+    audit = Audit(AuditOptions(agents=("ExampleBot",), site=SITE))
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(LogError, match="cannot be read"):
-            list(Audit(AuditOptions(agents=("ExampleBot",))).findings([path]))
-
-
-def test_log_that_is_given_twice_is_an_error(tmp_path: Path) -> None:
+            list(audit.findings([path]))
     (tmp_path / "log").write_text("\n".join(LINES))
     (tmp_path / "link").symlink_to("log")
     with pytest.raises(LogError, match="given twice"):
-        list(Audit(AuditOptions(agents=("ExampleBot",), site=SITE)).findings([tmp_path / "log", tmp_path / "link"]))
+        list(audit.findings([tmp_path / "log", tmp_path / "link"]))
 
 
 def test_logs_of_several_servers_are_judged_together(tmp_path: Path) -> None:
@@ -265,53 +254,81 @@ def test_logs_of_several_servers_are_judged_together(tmp_path: Path) -> None:
     assert CLOCK not in audit.counts()
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"agents": ()}, "number of agents"),
-        ({"agents": ("Mozilla/5.0 (ExampleBot)",)}, "product token"),
-        ({"agents": ("*",)}, "product token"),
-        ({"min_delay_s": -1}, "min_delay_s"),
-        ({"profile": "best"}, "cbcp"),
-        ({"site": "example.com"}, "example.com"),
-        ({"robots": {"ftp://x": ""}}, "ftp"),
-    ],
-)
-def test_invalid_options_are_refused(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        Audit(AuditOptions(**{"agents": ("ExampleBot",), **options}))
+def test_invalid_options_are_refused() -> None:
+    problems: dict[str, dict[str, Any]] = {
+        "number of agents": {"agents": ()},
+        r"Mozilla.*product token": {"agents": ("Mozilla/5.0 (ExampleBot)",)},
+        r"\*.*product token": {"agents": ("*",)},
+        "min_delay_s": {"min_delay_s": -1},
+        "cbcp": {"profile": "best"},
+        "example.com": {"site": "example.com"},
+        "ftp": {"robots": {"ftp://x": ""}},
+    }
+    for problem, options in problems.items():
+        with pytest.raises(ValueError, match=problem):
+            Audit(AuditOptions(**{"agents": ("ExampleBot",), **options}))
 
 
-@pytest.mark.parametrize(
-    ("agent", "sent"),
-    [
-        ("DuckDuckBot", "DuckDuckBot/1.1; (+http://duckduckgo.com/duckduckbot.html)"),
-        (
-            "GPTBot",
-            "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)",
-        ),
-        ("PetalBot", "Mozilla/5.0 (compatible;PetalBot;+https://webmaster.petalsearch.com/site/petalbot)"),
-        ("Bytespider", "Mozilla/5.0 (Linux; Android 5.0) (compatible; Bytespider; spider-feedback@bytedance.com)"),
-        ("bingbot", "Mozilla/5.0+(compatible;+bingbot/2.0;++http://www.bing.com/bingbot.htm)"),
-        ("ExampleBot", "ExampleBot/1.0+https://bot.example/"),
-        ("ExampleBot", r"\x22ExampleBot/1.0\x22"),
-    ],
-)
-def test_crawler_is_found_by_the_product_token_in_its_user_agent(agent: str, sent: str, judge: Judge) -> None:
-    assert judge(combined(0, "/private", agent=sent), agents=(agent,))[1] == [(FORBIDDEN, "/private")]
+OPENAI = "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)"
+BLAMED = {  # by the User-Agent that was sent
+    "DuckDuckBot/1.1; (+http://duckduckgo.com/duckduckbot.html)": "DuckDuckBot",
+    OPENAI: "GPTBot",
+    "Mozilla/5.0 (compatible;PetalBot;+https://webmaster.petalsearch.com/site/petalbot)": "PetalBot",
+    "Mozilla/5.0 (Linux; Android 5.0) (compatible; Bytespider; spider-feedback@bytedance.com)": "Bytespider",
+    "Mozilla/5.0+(compatible;+bingbot/2.0;++http://www.bing.com/bingbot.htm)": "bingbot",
+    "ExampleBot/1.0+https://bot.example/": "ExampleBot",
+    r"\x22ExampleBot/1.0\x22": "ExampleBot",
+}
+ADDRESSES = {
+    "DuckDuckBot-Https/1.1; (+https://duckduckgo.com/duckduckbot)": "DuckDuckBot",
+    "Mozilla/5.0 (compatible; OAI-SearchBot/1.0; +https://openai.com/searchbot)": "SearchBot",
+    "OtherBot/1.0 (+HTTPS://bot.example/?from=ExampleBot)": "ExampleBot",
+    "OtherBot/1.0 (bot.example/ExampleBot)": "ExampleBot",
+    "OtherBot/1.0 (ExampleBot@bot.example, abuse@ExampleBot.example)": "ExampleBot",
+}
 
 
-@pytest.mark.parametrize(
-    ("agent", "sent"),
-    [
-        ("DuckDuckBot", "DuckDuckBot-Https/1.1; (+https://duckduckgo.com/duckduckbot)"),
-        ("SearchBot", "Mozilla/5.0 (compatible; OAI-SearchBot/1.0; +https://openai.com/searchbot)"),
-        ("ExampleBot", "OtherBot/1.0 (+HTTPS://bot.example/?from=ExampleBot)"),
-        ("ExampleBot", "OtherBot/1.0 (bot.example/ExampleBot)"),
-        ("ExampleBot", "OtherBot/1.0 (ExampleBot@bot.example, abuse@ExampleBot.example)"),
-    ],
-)
-def test_crawler_is_not_blamed_for_the_address_of_another_crawler(agent: str, sent: str, judge: Judge) -> None:
-    audit, found = judge(combined(0, "/private", agent=sent), combined(9, "/a", agent=agent), agents=(agent,))
-    assert found == []
-    assert audit.counts()["requests"] == 1
+def test_crawler_is_found_by_the_product_token_in_its_user_agent(judge: Judge) -> None:
+    for sent, agent in BLAMED.items():
+        assert judge(combined(0, "/private", agent=sent), agents=(agent,))[1] == [(FORBIDDEN, "/private")], sent
+
+
+def test_crawler_is_not_blamed_for_the_address_of_another_crawler(judge: Judge) -> None:
+    for sent, agent in ADDRESSES.items():
+        audit, found = judge(combined(0, "/private", agent=sent), combined(9, "/a", agent=agent), agents=(agent,))
+        assert (found, audit.counts()["requests"]) == ([], 1), sent
+
+
+# The practices of the profile cbcp.
+
+PAGES = [combined(10 * n, f"/{n % 20}") for n in range(40)]
+ERRORS = [combined(100 * n, f"/e{n}", 500) for n in range(3)]
+
+
+def kinds(judge: Judge, *lines: str) -> list[str]:
+    return [kind for kind, _ in judge(*lines, profile="cbcp")[1]]
+
+
+def test_pages_that_are_fetched_again_without_a_condition_are_a_fault_if_asked(judge: Judge) -> None:
+    assert kinds(judge, *PAGES) == ["pages are often fetched again, and never with a condition"]
+    assert kinds(judge, *PAGES, combined(400, "/1", 304)) == []
+    assert kinds(judge, *PAGES[:20]) == []
+    assert judge(*PAGES)[1] == []
+
+
+def test_methods_other_than_get_and_head_are_a_fault_if_frequent(judge: Judge) -> None:
+    posts = [line.replace("GET", "POST") for line in PAGES[:3]]
+    assert kinds(judge, *posts, *PAGES[3:20]) == ["methods other than GET and HEAD are frequent"]
+    assert kinds(judge, *posts[:2], *PAGES[2:20]) == []
+
+
+def test_page_soon_after_three_server_errors_is_a_fault(judge: Judge) -> None:
+    for second, found in ((205, ["page requested too soon after three server errors in a row"]), (215, [])):
+        assert kinds(judge, *ERRORS, combined(second, "/")) == found
+        assert kinds(judge, ERRORS[0], combined(90, "/ok"), *ERRORS[1:], combined(second, "/")) == []
+
+
+def test_user_agent_without_a_url_is_a_fault_told_once_for_a_host(judge: Judge) -> None:
+    assert SENT.endswith("(+https://bot.example/)")
+    bare = [line.replace(SENT, "ExampleBot/1.0") for line in PAGES[:3]]
+    assert kinds(judge, *bare) == ["User-Agent without the URL of a page about the crawler"]

@@ -1,4 +1,4 @@
-"""What the audit says of real crawls, by the logs of the servers, and how its report looks in a browser."""
+"""What the audit and a ledger say of real crawls, and how the report of the audit looks in a browser."""
 
 import asyncio
 import gzip
@@ -21,8 +21,10 @@ from politesse.cli.app import app
 from politesse.cli.demo import CACHE, FETCH, PACING, UNREACHABLE_S, USER_AGENT, LittleWeb
 from politesse.cli.demo.report import RETRY_MIN_S
 from politesse.cli.demo.sites import TOKEN
+from politesse.ledger import LedgerReader
 from politesse.queue import CrawlPage
 from politesse.testing import Exchange
+from tests.tools.ledger.test_crawls import check_proof
 from tests.wire.clients.browsers import browsing, context_of
 
 FORMAT = (
@@ -85,20 +87,26 @@ def kinds(audit: Audit) -> Counter[str]:
 
 @pytest.mark.full
 @pytest.mark.realtime
-async def test_polite_crawl_of_the_demo_breaks_no_rule(tmp_path: Path) -> None:
-    async with LittleWeb(600) as web:
-        timeout = aiohttp.ClientTimeout(total=10.0)
-        async with (
-            Gatekeeper(USER_AGENT, fetch=FETCH, cache=CACHE, pacing=PACING) as gate,
-            PoliteSession(gate, timeout=timeout) as session,
-        ):
-            queue = PoliteQueue[None](gate, max_unreachable_s=UNREACHABLE_S)
-            for url in web.front_pages:
-                await queue.put(url)
-            report = await queue.crawl(session, follow_links, workers=20)
+async def test_polite_crawl_of_the_demo_breaks_no_rule_and_its_ledger_proves_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    async with (
+        LittleWeb(600) as web,
+        Gatekeeper(USER_AGENT, fetch=FETCH, cache=CACHE, pacing=PACING, ledger=path) as gate,
+        PoliteSession(gate, timeout=aiohttp.ClientTimeout(total=10.0)) as session,
+    ):
+        queue = PoliteQueue[None](gate, max_unreachable_s=UNREACHABLE_S)
+        for url in web.front_pages:
+            await queue.put(url)
+        report = await queue.crawl(session, follow_links, workers=20)
+        assert gate.statistics().unrecorded == 0
         audit = audited(web, tmp_path)
+        seen = Counter(one.url for _, log in web.logs() for one in log if not one.url.endswith("/robots.txt"))
     assert kinds(audit) == Counter()
     assert audit.counts()["requests"] > report.pages > 250
+    assert Counter(check_proof(path)) == seen
+    with LedgerReader(path) as ledger:
+        copies = {(one.origin, one.digest) for one in ledger.snapshots()}
+    assert max(Counter(origin for origin, _ in copies).values()) > 1  # a robots.txt of the demo changes
 
 
 async def crawl_with_plain_aiohttp(urls: Sequence[str]) -> None:
@@ -130,15 +138,10 @@ async def test_crawl_with_plain_aiohttp_is_seen_to_break_the_rules(tmp_path: Pat
         await crawl_with_plain_aiohttp(web.front_pages)
         audit = audited(web, tmp_path)
         logs = [(site, one) for site, log in web.logs() for one in log if one.status]
-    pages = [site.page_at(one.url) for site, one in logs]
-    found = kinds(audit)
-    forbidden = sum(
-        page is not None and page.rule.startswith("Disallow:") and bool(page.site.blueprint.robots) for page in pages
-    )
-    open_sites = {"not found", "forbidden", "html"}
-    by_rule = forbidden - sum(
-        page is not None and page.forbidden and page.site.blueprint.name in open_sites for page in pages
-    )
+    found, open_sites = kinds(audit), {"not found", "forbidden", "html"}
+    pages = [page for site, one in logs if (page := site.page_at(one.url)) is not None]
+    by_rule = sum(page.rule.startswith("Disallow:") and bool(page.site.blueprint.robots) for page in pages)
+    by_rule -= sum(page.forbidden and page.site.blueprint.name in open_sites for page in pages)
     assert found["forbidden page requested"] == by_rule > 50
     assert found["page requested before robots.txt"] == len(logs) == audit.counts()["requests"]
     assert found["page requested while another request was under way"] > 50
@@ -154,23 +157,18 @@ async def check_page(page: Page, url: str, width: int, scheme: str, found: str) 
     await page.goto(url)
     assert seen == [url]
     assert await page.evaluate("document.documentElement.scrollWidth") == width
-    colours = await page.evaluate(
-        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    style = await page.evaluate(
+        "(({color, backgroundColor}) => [color, backgroundColor])(getComputedStyle(document.body))"
     )
-    assert colours[:: -1 if scheme == "dark" else 1] == (
-        ["rgb(20, 24, 28)", "rgb(230, 237, 243)"] if scheme == "dark" else ["rgb(27, 31, 35)", "rgb(255, 255, 255)"]
-    )
-    pictures = page.get_by_role(
-        "img", name=re.compile(f"Requests to h+.test over time, at most .* with {found} findings")
-    )
-    assert await pictures.count() == 1
+    dark, light = ["rgb(230, 237, 243)", "rgb(20, 24, 28)"], ["rgb(27, 31, 35)", "rgb(255, 255, 255)"]
+    assert style == (dark if scheme == "dark" else light)
+    picture = re.compile(f"Requests to h+.test over time, at most .* with {found} findings")
+    assert await page.get_by_role("img", name=picture).count() == 1
     assert await page.locator("script, b, i").count() == 0
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-async def test_report_fits_the_screen_and_loads_nothing(width: int, scheme: str, tmp_path: Path) -> None:
+async def test_report_fits_the_screen_and_loads_nothing(tmp_path: Path) -> None:
     bot = "ExampleBot/1.0 <script>console.error(1)</script>"
     lines = [
         f'{1_800_000_000 + n}.000 https://{"h" * 60}.test "GET /<script>console.error({n})</script>/{"x" * 400} HTTP/1"'
@@ -180,10 +178,15 @@ async def test_report_fits_the_screen_and_loads_nothing(width: int, scheme: str,
     whole = gzip.compress("\n".join(lines).encode())
     form = '$msec $scheme://$host "$request" $status "$http_user_agent"'
     options = ["--agent", "ExampleBot", "--format", form, "--min-delay", "5", "--profile", "cbcp"]
+    reports = {}
+    for octets, exit_code, found in ((whole, 1, r"3\d\d"), (whole[:-8], 2, "299")):  # of a log, and of a cut log
+        log, report = tmp_path / "<b><i>.log.gz", tmp_path / f"{exit_code}.html"
+        log.write_bytes(octets)
+        assert CliRunner().invoke(app, ["audit", str(log), *options, "--html", str(report)]).exit_code == exit_code
+        reports[report.as_uri()] = found
     async with browsing() as browser:
-        context = await context_of(browser, viewport={"width": width, "height": 800}, color_scheme=scheme)
-        for octets, exit_code, found in ((whole, 1, r"3\d\d"), (whole[:-8], 2, "299")):  # of a log, and of a cut log
-            log, report = tmp_path / "<b><i>.log.gz", tmp_path / f"{exit_code}.html"
-            log.write_bytes(octets)
-            assert CliRunner().invoke(app, ["audit", str(log), *options, "--html", str(report)]).exit_code == exit_code
-            await check_page(await context.new_page(), report.as_uri(), width, scheme, found)
+        for width in (390, 1280):
+            for scheme in ("light", "dark"):
+                context = await context_of(browser, viewport={"width": width, "height": 800}, color_scheme=scheme)
+                for url, found in reports.items():
+                    await check_page(await context.new_page(), url, width, scheme, found)

@@ -17,7 +17,9 @@ from politesse.cli.app import app
 from politesse.signing import WebBotAuth
 from politesse.testing import ManualClock
 from tests.support.signatures import AGENT, Key, key_file, public_keys, request, verified
+from tests.tools.cli.command import built
 
+DAY_S: Final = 86_400.0
 BOT: Final[dict[str, object]] = {
     "client_name": 'Bot <"&">',
     "client_uri": "https://bot.example/",
@@ -41,6 +43,7 @@ def toml(values: dict[str, object]) -> str:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("typer.testing._get_command", built)
     monkeypatch.setattr("politesse.cli.running.abandon_output", bool)  # which would drop the stream of CliRunner
     Path("bot.toml").write_text(toml(BOT))
 
@@ -58,9 +61,6 @@ def test_new_key_signs_and_its_directory_verifies(run: Any) -> None:
     assert (key["use"], key["exp"] - key["nbf"]) == ("sig", 30 * 86_400)
     headers = WebBotAuth("bot.pem", agent=AGENT).sign("GET", "https://example.com/")
     verified(request("GET", "https://example.com/", headers), public_keys(directory), "@path")
-
-
-DAY_S: Final = 86_400.0
 
 
 def keys_of(run: Any) -> list[dict[str, Any]]:
@@ -92,12 +92,15 @@ def test_rotation_publishes_a_key_that_is_not_yet_used_and_drops_expired_keys(ru
     assert stat.S_IMODE(Path("bot.pem").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize(("left_days", "starts_days"), [(0.25, 0.25), (-1, 0)])
-def test_rotation_leaves_no_time_without_a_key(run: Any, left_days: float, starts_days: float) -> None:
+def test_rotation_leaves_no_time_without_a_key_and_ends_a_key_without_an_end(run: Any) -> None:
     now_wall = time.time()
-    key_file(Path("bot.pem"), Key(0.0, now_wall + left_days * DAY_S))
+    for left_days, starts_days in ((0.25, 0.25), (-1, 0)):
+        key_file(Path("bot.pem"), Key(0.0, now_wall + left_days * DAY_S))
+        run("key", "rotate", "bot.pem")
+        assert keys_of(run)[-1]["nbf"] == pytest.approx(now_wall + starts_days * DAY_S, abs=60)
+    key_file(Path("bot.pem"), Key(None, None))
     run("key", "rotate", "bot.pem")
-    assert keys_of(run)[-1]["nbf"] == pytest.approx(now_wall + starts_days * DAY_S, abs=60)
+    assert keys_of(run)[0]["exp"] == pytest.approx(now_wall + 2 * DAY_S, abs=60)
 
 
 def test_rotation_through_a_symbolic_link_changes_the_file_that_others_read(run: Any) -> None:
@@ -121,12 +124,6 @@ def test_rotation_goes_on_after_one_that_was_killed(run: Any) -> None:
     assert len(keys_of(run)) == 2
     assert sorted(path.name for path in Path().glob("bot.pem*")) == ["bot.pem", "bot.pem.new"]
     assert stat.S_IMODE(Path("bot.pem").stat().st_mode) == 0o600
-
-
-def test_rotation_ends_a_key_without_an_end(run: Any) -> None:
-    key_file(Path("bot.pem"), Key(None, None))
-    run("key", "rotate", "bot.pem")
-    assert keys_of(run)[0]["exp"] == pytest.approx(time.time() + 2 * DAY_S, abs=60)
 
 
 def test_key_commands_say_what_is_wrong(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,28 +178,22 @@ def test_page_says_who_why_and_how_to_block(run: Any) -> None:
     assert not RobotsTxt.parse(robots).rules_for("ExampleBot").allowed("https://example.com/page")
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"purposes": "x"}, "the key 'purposes' is unknown; the keys are client_name, "),
-        ({"purpose": None}, "the key 'purpose' is missing"),
-        ({"rfc9309_compliance": "yes"}, "rfc9309_compliance='yes': give a bool"),
-        ({"contacts": [5]}, "contacts=[5]: give a list"),
-        ({"contacts": ["javascript:x"]}, "contacts=['javascript:x']: give https URLs; a contact may be a mailto URL"),
-        ({"client_uri": "http://bot.example/"}, "client_uri='http://bot.example/': give https URLs"),
-        ({"ip_ranges": [1]}, "ip_ranges=[1]: give a list"),
-        ({"ip_ranges": ["192.0.2.1/24"]}, "ip_ranges: 192.0.2.1/24 has host bits set"),
-    ],
-)
-def test_mistake_in_the_file_is_named(run: Any, changes: dict[str, object], problem: str) -> None:
-    values = {name: value for name, value in (BOT | changes).items() if value is not None}
-    Path("bot.toml").write_text(toml(values))
-    for command in ("card", "bot-page"):
-        done = run(command, "bot.toml")
-        assert (done.exit_code, f"bot.toml: {problem}" in done.stderr) == (2, True)
-
-
-def test_file_that_is_no_toml_is_named(run: Any) -> None:
+def test_mistake_in_the_file_is_named(run: Any) -> None:
+    problems: dict[str, dict[str, object]] = {
+        "the key 'purposes' is unknown; the keys are client_name, ": {"purposes": "x"},
+        "the key 'purpose' is missing": {"purpose": None},
+        "rfc9309_compliance='yes': give a bool": {"rfc9309_compliance": "yes"},
+        "contacts=[5]: give a list": {"contacts": [5]},
+        "contacts=['javascript:x']: give https URLs; a contact may be a mailto URL": {"contacts": ["javascript:x"]},
+        "client_uri='http://bot.example/': give https URLs": {"client_uri": "http://bot.example/"},
+        "ip_ranges=[1]: give a list": {"ip_ranges": [1]},
+        "ip_ranges: 192.0.2.1/24 has host bits set": {"ip_ranges": ["192.0.2.1/24"]},
+    }
+    for problem, changes in problems.items():
+        Path("bot.toml").write_text(toml({name: one for name, one in (BOT | changes).items() if one is not None}))
+        for command in ("card", "bot-page"):
+            done = run(command, "bot.toml")
+            assert (done.exit_code, f"bot.toml: {problem}" in done.stderr) == (2, True), problem
     Path("bot.toml").write_text("client_name: x\n")
     done = run("card", "bot.toml")
     assert (done.exit_code, "bot.toml: this is no TOML: " in done.stderr) == (2, True)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -35,24 +35,14 @@ from politesse.cli.running import GateOptions
 from politesse.integrations.warc import WarcFile
 from politesse.page.html import MAX_BYTES
 from tests.support.tiers import first_of
-from tests.tools.cli.command import COMMAND, Origin, politesse, read_terminal, run_process, serving, start
+from tests.tools.cli.command import COMMAND, Done, Origin, politesse, read_terminal, run_process, serving, start
 
 AGENT = f"{TOKEN}/1.0 (+https://example.com/bot)"
 TITLE = "<!doctype html><title>A page</title>"
 
 
-@pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause between two requests, and 6.5 seconds for a robots.txt that is unreachable, as in the demo."""
-
-    def pacing(*, min_delay_s: float) -> PacingOptions:
-        assert min_delay_s == 1.0
-        return PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=0.1)
-
-    cache = CacheOptions(retry_min_s=0.1, retry_max_s=0.1)
-    monkeypatch.setattr(crawl_command, "PacingOptions", pacing)
-    monkeypatch.setattr(crawl_command, "Gatekeeper", partial(Gatekeeper, cache=cache))
-    monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=6.5))
+Records = list[dict[str, Any]]
+Crawl = Callable[..., Awaitable[tuple[Done, Records]]]
 
 
 @pytest.fixture
@@ -61,12 +51,43 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "crawl.jsonl"
 
 
+@pytest.fixture
+def crawl(out: Path) -> Crawl:
+    """Return a function that crawls, and returns what the command has printed and its records."""
+
+    async def run(*arguments: str) -> tuple[Done, Records]:
+        done = await politesse("crawl", *arguments, "--out", str(out))
+        return done, records(out)
+
+    return run
+
+
+@pytest.fixture
+def eager(crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> Crawl:
+    """Return `crawl` without a pause between two requests, and with little patience for a site that is unreachable."""
+
+    def pacing(*, min_delay_s: float) -> PacingOptions:
+        assert min_delay_s == 1.0
+        return PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, backoff_min_s=0.1)
+
+    cache = CacheOptions(retry_min_s=0.1, retry_max_s=0.1)
+    monkeypatch.setattr(crawl_command, "PacingOptions", pacing)
+    monkeypatch.setattr(crawl_command, "Gatekeeper", partial(Gatekeeper, cache=cache))
+    monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=0.3))
+    return crawl
+
+
 class Pages(Origin):
     """An origin with pages by path; others are 404. A page is HTML, or a whole response."""
 
     def __init__(self, pages: dict[str, str | web.StreamResponse], robots: str = "") -> None:
         super().__init__(robots=robots)
         self.pages = pages
+
+    @property
+    def elsewhere(self) -> str:
+        """The same server as another host."""
+        return self.base.replace("127.0.0.1", "localhost")
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/robots.txt":
@@ -78,45 +99,54 @@ class Pages(Origin):
         return web.Response(text=f"{TITLE}{page}", content_type="text/html")
 
 
-def _known(text: str) -> tuple[IPv4Address | IPv6Address, bool]:
-    return ip_address(text), text == "127.0.0.2"
+def moved(location: str) -> web.Response:
+    return web.Response(status=301, headers={"Location": location})
 
 
-def normal_form(url: str) -> str:
-    return str(URL(url).with_fragment(None))
+def sitemap(*urls: str) -> web.Response:
+    locations = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
+    return web.Response(text=f"<urlset>{locations}</urlset>", content_type="application/xml")
 
 
 def links(*hrefs: str) -> str:
     return "".join(f'<a href="{href}">a page</a> ' for href in hrefs)
 
 
-def records(path: Path) -> list[dict[str, Any]]:
+def numbered(count: int) -> dict[str, str | web.StreamResponse]:
+    """A front page that links to so many pages, which are missing."""
+    return {"/": links(*(f"/{number}" for number in range(count)))}
+
+
+def records(path: Path) -> Records:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def outcomes(found: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """The outcome of each URL; fails for a URL with two."""
-    listed = [(record["url"], record["outcome"]) for record in found]
-    assert len(dict(listed)) == len(listed)
-    return dict(listed)
+def by_path(found: Records, base: str) -> dict[str, dict[str, Any]]:
+    """The record of each URL; fails for a URL with two."""
+    listed = {record["url"].removeprefix(base): record for record in found}
+    assert len(listed) == len(found)
+    return listed
 
 
-def check_all_known(found: list[dict[str, Any]], little: LittleWeb) -> None:
+def outcomes(found: Records, base: str) -> dict[str, str]:
+    return {path: record["outcome"] for path, record in by_path(found, base).items()}
+
+
+def check_all_known(found: Records, little: LittleWeb) -> None:
     """Every URL that a recorded page or redirect leads to has a record of its own, and none has two."""
-    by_form = {normal_form(record["url"]): record for record in found}
+    by_form = {str(URL(record["url"]).with_fragment(None)): record for record in found}
     assert len(by_form) == len(found)
-    assert {normal_form(url) for url in little.front_pages} <= by_form.keys()
+    leads = list(little.front_pages)
     for site in little.sites:
         for page in site.pages.values():
-            record = by_form.get(normal_form(site.address + page.target))
-            if record is None or record["outcome"] not in {"page", "redirect"}:
-                continue
-            targets = page.links if page.redirect is None else [page.redirect]
-            hrefs = [target.site.address + target.target for target in targets]
-            assert {normal_form(href) for href in hrefs} <= by_form.keys()
+            record = by_form.get(str(URL(site.address + page.target).with_fragment(None)))
+            if record is not None and record["outcome"] in {"page", "redirect"}:
+                targets = page.links if page.redirect is None else [page.redirect]
+                leads += [target.site.address + target.target for target in targets]
+    assert {str(URL(url).with_fragment(None)) for url in leads} <= by_form.keys()
 
 
-def check_summary(err: str, found: list[dict[str, Any]]) -> None:
+def check_summary(err: str, found: Records) -> None:
     counts = Counter(record["outcome"] for record in found)
     words = f"{counts['page']:,} pages, {counts['failed']} failed, {counts['redirect']} redirects, "
     assert f"{words}{counts['disallowed']} disallowed, {counts['given-up']} given up in " in err
@@ -125,233 +155,187 @@ def check_summary(err: str, found: list[dict[str, Any]]) -> None:
 
 @pytest.mark.full
 @pytest.mark.realtime
-async def test_the_web_of_the_demo_is_crawled_without_a_violation(out: Path, eager: None) -> None:
+async def test_the_web_of_the_demo_is_crawled_without_a_violation(
+    eager: Crawl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=6.5))  # as in the demo
     async with LittleWeb(200, 1) as little:
-        fronts = little.front_pages
-        done = await politesse("crawl", *fronts, "--agent", AGENT, "--timeout", "1.5", "--out", str(out))
+        done, found = await eager(*little.front_pages, "--agent", AGENT, "--timeout", "1.5")
         rows = audit(little.logs(), 0.0)
-        found = records(out)
         check_all_known(found, little)
     assert [violation for row in rows for violation in row.violations] == []
     assert sum(row.missed for row in rows) == 0
     assert "left" not in {record["outcome"] for record in found}
     check_summary(done.err, found)
     assert (done.code, done.out) == (1, "")  # one of the sites never answers
-    assert {record["reason"] for record in found if record["outcome"] == "disallowed"} == {"disallow-rule"}
-    assert {record["reason"] for record in found if record["outcome"] == "given-up"} == {"unreachable"}
+    reasons = {(record["outcome"], record["reason"]) for record in found if "reason" in record}
+    assert reasons == {("disallowed", "disallow-rule"), ("given-up", "unreachable")}
 
 
-async def test_each_url_has_a_record_of_what_became_of_it(out: Path, eager: None) -> None:
+async def test_each_url_has_a_record_of_what_became_of_it(eager: Crawl) -> None:
     pages = Pages(
         {
             "/": links("/a", "/moved", "/private/1", "/gone", "/text"),
             "/a": links("/", "/a#part"),
-            "/moved": web.Response(status=301, headers={"Location": "/b"}),
+            "/moved": moved("/b"),
             "/b": "",
             "/text": web.Response(text=links("/never")),
         },
         "User-agent: *\nDisallow: /private/\n",
     )
-    async with serving(pages) as site:
-        done = await politesse("crawl", f"{site.base}/", "--agent", AGENT, "--out", str(out))
-        base = site.base
-    by_path = {record["url"].removeprefix(base): record for record in records(out)}
+    async with serving(pages) as site:  # a start URL that is given thrice is requested once
+        done, found = await eager(f"{site.base}/", site.base, f"{site.base}/#top", "--agent", AGENT)
     assert done.code == 0
+    assert Counter(pages.paths) == Counter(["/robots.txt", "/", "/a", "/moved", "/b", "/gone", "/text"])
     assert {request.headers["User-Agent"] for request in pages.requests} == {AGENT}
-    assert {path: record["outcome"] for path, record in by_path.items()} == {
-        "/": "page",
-        "/a": "page",
-        "/moved": "redirect",
-        "/b": "page",
-        "/private/1": "disallowed",
-        "/gone": "page",
-        "/text": "page",
-    }
-    front = by_path["/"]
+    became = dict.fromkeys(["/", "/a", "/b", "/gone", "/text"], "page")
+    assert outcomes(found, site.base) == became | {"/moved": "redirect", "/private/1": "disallowed"}
+    of = by_path(found, site.base)
+    front, private = of["/"], of["/private/1"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(front["started"]))
     assert front["elapsed_s"] >= 0
     assert (front["status"], front["content_type"]) == (200, "text/html; charset=utf-8")
     assert (front["links"], front["queued"], front["attempt"], front["hops"]) == (5, 5, 1, [])
     assert front["bytes"] == len(TITLE + pages.pages["/"])  # type: ignore[operator]
-    assert by_path["/b"]["hops"] == [f"{base}/moved"]
-    assert (by_path["/moved"]["status"], by_path["/moved"]["location"]) == (301, "/b")
-    assert (by_path["/gone"]["status"], by_path["/text"]["bytes"], by_path["/text"]["links"]) == (404, None, 0)
-    private = by_path["/private/1"]
+    assert of["/b"]["hops"] == [f"{site.base}/moved"]
+    assert (of["/moved"]["status"], of["/moved"]["location"]) == (301, "/b")
+    assert (of["/gone"]["status"], of["/text"]["bytes"], of["/text"]["links"]) == (404, None, 0)
     assert private["reason"] == "disallow-rule"
     assert private["rule"] == {"line": 2, "field": "Disallow", "value": "/private/"}
-    assert private["robots_url"] == f"{base}/robots.txt"
+    assert private["robots_url"] == f"{site.base}/robots.txt"
 
 
-async def test_records_have_the_keys_that_the_guide_shows(out: Path, eager: None) -> None:
+async def test_records_have_the_keys_that_the_guide_shows(eager: Crawl) -> None:
     guide = (Path(__file__).parents[3] / "src/politesse/guides/operating.md").read_text()
-    (block,) = re.findall(r"```json\n(\{\"url\".*?)```", guide, re.DOTALL)
+    [block] = re.findall(r"```json\n(\{\"url\".*?)```", guide, re.DOTALL)
     shown = {record["outcome"]: list(record) for record in map(json.loads, block.splitlines())}
-    pages = Pages({"/": links("/private", "/about")}, "User-agent: *\nDisallow: /private\n")
-    async with serving(pages) as site:
+    async with serving(Pages({"/": links("/private", "/about")}, "User-agent: *\nDisallow: /private\n")) as site:
         for number in ("1", "2"):
-            await politesse("crawl", f"{site.base}/", f"{site.base}/private", "--max-pages", number, "--out", str(out))
-            written = {record["outcome"]: list(record) for record in records(out)}
+            _, found = await eager(f"{site.base}/", f"{site.base}/private", "--max-pages", number)
+            written = {record["outcome"]: list(record) for record in found}
             assert written.items() <= shown.items()
             assert ("left" in written) is (number == "1")
 
 
-async def test_links_to_other_hosts_are_followed_only_with_any_host(out: Path, eager: None) -> None:
+async def test_links_to_other_hosts_are_followed_only_with_any_host(eager: Crawl) -> None:
     async with serving(Pages({"/": links("/b"), "/b": ""})) as elsewhere:
         there = elsewhere.base.replace("127.0.0.1", "localhost")
         async with serving(Pages({"/": links(f"{there}/never", "/b"), "/b": links(f"{there}/never")})) as site:
-            await politesse("crawl", f"{site.base}/", "--out", str(out))
-            assert set(outcomes(records(out))) == {f"{site.base}/", f"{site.base}/b"}
-            await politesse("crawl", f"{site.base}/", "--any-host", "--out", str(out))
-            assert set(outcomes(records(out))) == {f"{site.base}/", f"{site.base}/b", f"{there}/never"}
-        moved = web.Response(status=302, headers={"Location": f"{there}/"})
-        async with serving(Pages({"/": moved})) as site:  # as example.com redirects to www.example.com
-            await politesse("crawl", f"{site.base}/", "--out", str(out))
-            assert set(outcomes(records(out))) == {f"{site.base}/", f"{there}/", f"{there}/b"}
+            for options, more in (([], []), (["--any-host"], [f"{there}/never"])):
+                _, found = await eager(f"{site.base}/", *options)
+                assert outcomes(found, site.base).keys() == {"/", "/b", *more}
+        async with serving(Pages({"/": moved(f"{there}/")})) as site:  # as example.com redirects to www.example.com
+            _, found = await eager(f"{site.base}/")
+            assert outcomes(found, site.base).keys() == {"/", f"{there}/", f"{there}/b"}
 
 
-@pytest.mark.parametrize(("options", "requests"), [([], 0), (["--allow-private"], 4)])
-async def test_private_addresses_are_refused_unless_asked_for(
-    out: Path, eager: None, monkeypatch: pytest.MonkeyPatch, options: list[str], requests: int
-) -> None:
+def _known(text: str) -> tuple[IPv4Address | IPv6Address, bool]:
+    return ip_address(text), text == "127.0.0.2"
+
+
+async def test_private_addresses_are_refused_unless_asked_for(eager: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("fetch._addresses", "cli.crawl_command"):  # the start is at a public address
         monkeypatch.setattr(f"politesse.{module}.is_public", lambda address: str(address) == "127.0.0.2")
     monkeypatch.setattr("politesse.fetch._addresses._known", _known)
-    inside, site = Pages({"/": ""}), Pages({"/b": ""})
-    async with serving(inside), serving(site, "127.0.0.2"):
-        by_name = inside.base.replace("127.0.0.1", "localhost")
-        site.pages["/"] = links("/b", f"{inside.base}/", f"{by_name}/")
-        await politesse("crawl", f"{site.base}/", "--any-host", *options, "--out", str(out))
-        became = outcomes(records(out))
-    assert len(inside.requests) == requests
-    assert Counter(became.values())["page"] == 2 + requests // 2
-    assert len(became) == 4
+    for options, requests in (([], 0), (["--allow-private"], 4)):
+        inside, site = Pages({"/": ""}), Pages({"/b": ""})
+        async with serving(inside), serving(site, "127.0.0.2"):
+            site.pages["/"] = links("/b", f"{inside.base}/", f"{inside.elsewhere}/")
+            _, found = await eager(f"{site.base}/", "--any-host", *options)
+        assert len(inside.requests) == requests
+        assert len(found) == 4
+        assert Counter(outcomes(found, "").values())["page"] == 2 + requests // 2
 
 
-async def test_max_pages_is_exact_and_the_others_are_left(out: Path, eager: None) -> None:
-    async with serving(Pages({"/": links(*(f"/{n}" for n in range(10)))})) as site:
-        done = await politesse("crawl", f"{site.base}/", "--max-pages", "3", "--out", str(out))
-    assert Counter(outcomes(records(out)).values()) == {"page": 3, "left": 8}
-    assert done.code == 0
-    assert done.err.splitlines()[-1] == "8 URLs left at 1 host; stopped at --max-pages 3"
-
-
-async def test_links_are_followed_to_the_depth(out: Path, eager: None) -> None:
+async def test_links_are_followed_to_the_depth_to_max_pages_and_if_they_match(eager: Crawl) -> None:
+    async with serving(Pages(numbered(10))) as site:
+        done, found = await eager(f"{site.base}/", "--max-pages", "3")
+        assert Counter(outcomes(found, site.base).values()) == {"page": 3, "left": 8}
+        assert (done.code, done.err.splitlines()[-1]) == (0, "8 URLs left at 1 host; stopped at --max-pages 3")
     async with serving(Pages({"/": links("/1"), "/1": links("/", "/2"), "/2": links("/3")})) as site:
-        done = await politesse("crawl", f"{site.base}/", "--depth", "2", "--out", str(out))
-    depths = {record["url"].removeprefix(site.base): record["depth"] for record in records(out)}
-    assert depths == {"/": 0, "/1": 1, "/2": 2}
-    assert done.code == 0
-
-
-async def test_links_are_followed_if_they_match(out: Path, eager: None) -> None:
-    pages = Pages({"/": links("/docs/1", "/docs/old/2", "/blog/3", "/docs/4")})
-    async with serving(pages) as site:
+        done, found = await eager(f"{site.base}/", "--depth", "2")
+        depths = {path: record["depth"] for path, record in by_path(found, site.base).items()}
+        assert (done.code, depths) == (0, {"/": 0, "/1": 1, "/2": 2})
+    async with serving(Pages({"/": links("/docs/1", "/docs/old/2", "/blog/3", "/docs/4")})) as site:
         options = ("--allow", "/docs/", "--allow", "b.example", "--deny", "/docs/old/", "--max-per-host", "2")
-        done = await politesse("crawl", f"{site.base}/", *options, "--out", str(out))
-    assert [request.path for request in pages.requests] == ["/robots.txt", "/", "/docs/1"]
-    assert done.code == 0
+        done, _ = await eager(f"{site.base}/", *options)
+        assert (done.code, site.paths) == (0, ["/robots.txt", "/", "/docs/1"])
 
 
-async def test_a_host_that_a_pattern_names_is_followed_beside_the_hosts_of_the_urls(out: Path, eager: None) -> None:
+async def test_a_host_that_a_pattern_names_is_followed_beside_the_hosts_of_the_urls(eager: Crawl) -> None:
     async with serving(Pages({"/b/": links("/b/1", "/2"), "/b/1": ""})) as elsewhere:
         there = elsewhere.base.replace("127.0.0.1", "localhost")
         async with serving(Pages({"/": links("/a/1", f"{there}/b/"), "/a/1": ""})) as site:
-            options = ("--allow", "/a/", "--allow", f"{there.removeprefix('http://')}/b/")
-            await politesse("crawl", f"{site.base}/", *options, "--out", str(out))
-            assert set(outcomes(records(out))) == {f"{site.base}/", f"{site.base}/a/1", f"{there}/b/", f"{there}/b/1"}
+            _, found = await eager(f"{site.base}/", "--allow", "/a/", "--allow", f"{there.removeprefix('http://')}/b/")
+            assert outcomes(found, site.base).keys() == {"/", "/a/1", f"{there}/b/", f"{there}/b/1"}
             for path in ("/", "/b/"):  # a pattern without a host names no other host
-                await politesse("crawl", f"{site.base}/", "--allow", path, "--out", str(out))
-                assert not any(url.startswith(there) for url in outcomes(records(out)))
+                _, found = await eager(f"{site.base}/", "--allow", path)
+                assert not any(url.startswith(there) for url in outcomes(found, site.base))
 
 
-def sitemap(*urls: str) -> web.Response:
-    locations = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
-    return web.Response(text=f"<urlset>{locations}</urlset>", content_type="application/xml")
-
-
-async def test_a_crawl_starts_from_sitemaps(out: Path, eager: None) -> None:
-    elsewhere = Pages({"/x": links("/y"), "/y": ""})
-    pages = Pages({"/a": links("/b"), "/b": "", "/c/d": ""})
-    async with serving(pages) as site, serving(elsewhere) as other:
-        there = other.base.replace("127.0.0.1", "localhost")
+async def test_a_crawl_starts_from_sitemaps_and_pages(eager: Crawl) -> None:
+    elsewhere, without = Pages({"/x": links("/y"), "/y": ""}), Pages({"/": links("/w"), "/w": ""})
+    pages = Pages({"/a": links("/b"), "/b": "", "/c/d": "", "/list.xml": moved("/maps/list.xml")})
+    async with serving(pages) as site, serving(elsewhere), serving(without):
+        there, other = elsewhere.elsewhere, without.base
         pages.robots = f"Sitemap: {site.base}/list.xml\nSitemap: {site.base}/gone.xml\nSitemap: {there}/x.xml"
-        pages.pages["/list.xml"] = web.Response(status=301, headers={"Location": "/maps/list.xml"})
         pages.pages["/maps/list.xml"] = sitemap(f"{site.base}/a", f"{site.base}/c/d", f"{there}/never")
         elsewhere.pages["/x.xml"] = sitemap(f"{there}/x")
-        done = await politesse("crawl", "--sitemaps", site.base, "--out", str(out))
-    found = {record["url"].removeprefix(site.base): record for record in records(out)}
-    assert {url: record["outcome"] for url, record in found.items()} == {
-        "/list.xml": "redirect",
-        "/maps/list.xml": "sitemap",
-        "/gone.xml": "failed",
-        f"{there}/x.xml": "sitemap",
-        **dict.fromkeys(["/a", "/b", "/c/d", f"{there}/x", f"{there}/y"], "page"),
-    }
-    assert (found["/maps/list.xml"]["status"], found["/a"]["depth"], found["/b"]["depth"]) == (200, 0, 1)
-    assert found["/gone.xml"]["error"] == "is a sitemap file, and was answered with 404"
-    assert done.code == 1
-    assert f"failed first: {site.base}/gone.xml is a sitemap file, and was answered with 404" in done.err
-    assert "5 pages, 1 failed, 1 redirect, 0 disallowed, 0 given up, 2 sitemaps in " in done.err
-
-
-async def test_a_url_with_a_path_is_a_sitemap_file(out: Path, eager: None) -> None:
-    pages = Pages({"/docs/a": links("/docs/b"), "/docs/moved": web.Response(status=301, headers={"Location": "/e"})})
-    async with serving(pages) as site:
-        listed = (f"{site.base}/docs/a", f"{site.base}/docs/moved", f"{site.base}/never")
-        pages.pages["/docs/map.xml"] = sitemap(*listed)
-        options = ("--depth", "0", "--out", str(out))
-        done = await politesse("crawl", "--sitemaps", f"{site.base}/docs/map.xml", *options)
-    assert done.code == 0
-    paths = {url.removeprefix(site.base): outcome for url, outcome in outcomes(records(out)).items()}
-    assert paths == {"/docs/map.xml": "sitemap", "/docs/a": "page", "/docs/moved": "redirect", "/e": "page"}
-
-
-async def test_a_crawl_starts_from_sitemaps_and_pages_and_a_site_needs_no_sitemap(out: Path, eager: None) -> None:
-    pages, others = Pages({"/a": ""}), Pages({"/": links("/b"), "/b": ""})
-    pages.pages["/sitemap.xml"] = sitemap()
-    async with serving(pages) as site, serving(others) as other:
-        pages.pages["/sitemap.xml"] = sitemap(f"{site.base}/a")
-        options = ("--sitemaps", site.base, "--sitemaps", other.base)
-        done = await politesse("crawl", f"{other.base}/", *options, "--out", str(out))
-        without = other.base
-    assert (done.code, "failed first" in done.err) == (0, False)
-    found = {record["url"]: record["outcome"] for record in records(out)}
-    pages_found = {url for url, outcome in found.items() if outcome == "page"}
-    assert pages_found == {f"{site.base}/a", f"{without}/", f"{without}/b"}
-
-
-async def test_a_redirect_of_a_sitemaps_page_opens_no_other_host(out: Path, eager: None) -> None:
-    elsewhere, pages = Pages({"/x": links("/never")}), Pages({})
-    async with serving(pages) as site, serving(elsewhere) as other:
-        there = f"{other.base.replace('127.0.0.1', 'localhost')}/x"
-        pages.pages["/a"] = web.Response(status=301, headers={"Location": there})
-        pages.pages["/sitemap.xml"] = sitemap(f"{site.base}/a")
-        await politesse("crawl", "--sitemaps", site.base, "--out", str(out))
-    assert [request.path for request in elsewhere.requests] == ["/robots.txt", "/x"]
-
-
-async def test_after_its_time_a_crawl_begins_no_more_requests(out: Path) -> None:
-    pages = Pages({"/": links(*(f"/{number}" for number in range(50)))})
-    async with serving(pages) as site:
-        done = await politesse("crawl", f"{site.base}/", "--time", "1.5", "--out", str(out))
-    assert 0 < Counter(outcomes(records(out)).values())["left"] < 51
-    assert done.err.splitlines()[-1].endswith("at 1 host; stopped at --time 1.5")
-    assert done.code == 0
-
-
-async def test_pages_are_kept_in_a_warc_file(tmp_path: Path, out: Path, eager: None) -> None:
-    image = bytes(range(256)) * 40_000
-    picture = web.Response(body=image, content_type="image/png")
-    pages = Pages(
-        {
-            "/": links("/image", "/moved"),
-            "/image": picture,
-            "/moved": web.Response(status=301, headers={"Location": "/gone"}),
+        done, found = await eager("--sitemaps", site.base)
+        assert outcomes(found, site.base) == {
+            "/list.xml": "redirect",
+            "/maps/list.xml": "sitemap",
+            "/gone.xml": "failed",
+            f"{there}/x.xml": "sitemap",
+            **dict.fromkeys(["/a", "/b", "/c/d", f"{there}/x", f"{there}/y"], "page"),
         }
-    )
+        of = by_path(found, site.base)
+        assert (of["/maps/list.xml"]["status"], of["/a"]["depth"], of["/b"]["depth"]) == (200, 0, 1)
+        assert of["/gone.xml"]["error"] == "is a sitemap file, and was answered with 404"
+        assert done.code == 1
+        assert f"failed first: {site.base}/gone.xml is a sitemap file, and was answered with 404" in done.err
+        assert "5 pages, 1 failed, 1 redirect, 0 disallowed, 0 given up, 2 sitemaps in " in done.err
+
+        pages.robots, pages.pages["/sitemap.xml"] = "", sitemap(f"{site.base}/b")
+        done, found = await eager(f"{other}/", "--sitemaps", site.base, "--sitemaps", other)  # one needs no sitemap
+        assert (done.code, "failed first" in done.err) == (0, False)
+        reached = outcomes(found, site.base)
+        assert {url for url, outcome in reached.items() if outcome == "page"} == {"/b", f"{other}/", f"{other}/w"}
+
+        pages.pages["/maps/map.xml"] = sitemap(f"{site.base}/maps/a", f"{site.base}/maps/moved", f"{site.base}/never")
+        pages.pages |= {"/maps/a": links("/maps/b"), "/maps/moved": moved("/e")}
+        done, found = await eager("--sitemaps", f"{site.base}/maps/map.xml", "--depth", "0")
+        became = {"/maps/map.xml": "sitemap", "/maps/a": "page", "/maps/moved": "redirect", "/e": "page"}
+        assert (done.code, outcomes(found, site.base)) == (0, became)
+
+
+async def test_a_redirect_of_a_sitemaps_page_opens_no_other_host(eager: Crawl) -> None:
+    elsewhere, pages = Pages({"/x": links("/never")}), Pages({})
+    async with serving(pages) as site, serving(elsewhere):
+        pages.pages |= {"/a": moved(f"{elsewhere.elsewhere}/x"), "/sitemap.xml": sitemap(f"{site.base}/a")}
+        await eager("--sitemaps", site.base)
+    assert elsewhere.paths == ["/robots.txt", "/x"]
+
+
+@pytest.mark.realtime  # pauses and limits of time
+async def test_a_crawl_ends_after_its_time_and_its_pauses_are_those_of_the_option(crawl: Crawl) -> None:
+    async with serving(Pages(numbered(50))) as site:
+        done, found = await crawl(f"{site.base}/", "--time", "0.5")
+        assert 0 < Counter(outcomes(found, "").values())["left"] < 51
+        assert done.err.splitlines()[-1].endswith("at 1 host; stopped at --time 0.5")
+        assert done.code == 0
+        done, found = await crawl(f"{site.base}/", "--min-delay", "0.7", "--max-pages", "2")
+    starts = [datetime.fromisoformat(one["started"]).timestamp() for one in found if one["outcome"] == "page"]
+    assert [later - earlier >= 0.699 for earlier, later in pairwise(starts)] == [True]  # the record has milliseconds
+
+
+async def test_pages_are_kept_in_a_warc_file(tmp_path: Path, eager: Crawl) -> None:
+    image, most = bytes(range(256)) * 40_000, 8 * 1024 * 1024
+    pages = Pages({"/": links("/image", "/moved"), "/moved": moved("/gone")})
+    pages.pages["/image"] = web.Response(body=image, content_type="image/png")
     kept = tmp_path / "pages.warc.gz"
     async with serving(pages) as site:
-        done = await politesse("crawl", f"{site.base}/", "--warc", str(kept), "--out", str(out))
+        done, recorded = await eager(f"{site.base}/", "--warc", str(kept))
         again = await politesse("crawl", f"{site.base}/", "--warc", str(kept))
     with kept.open("rb") as file:
         found = {
@@ -365,31 +349,29 @@ async def test_pages_are_kept_in_a_warc_file(tmp_path: Path, out: Path, eager: N
         }
     assert (done.code, set(found)) == (0, {"/", "/image", "/gone"})
     assert found["/"] == ("200", None, (TITLE + links("/image", "/moved")).encode())
-    assert found["/image"] == ("200", "length", image[: 8 * 1024 * 1024])
+    assert found["/image"] == ("200", "length", image[:most])
     assert found["/gone"][0] == "404"
-    by_path = {record["url"].removeprefix(site.base): record for record in records(out)}
-    assert (by_path["/image"]["bytes"], by_path["/image"]["truncated"]) == (8 * 1024 * 1024, True)
+    record = by_path(recorded, site.base)["/image"]
+    assert (record["bytes"], record["truncated"]) == (most, True)
     assert (again.code, "pages.warc.gz exists: give another name" in again.err) == (2, True)
 
 
-async def test_full_disk_ends_a_crawl_with_a_warc_file(
-    tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+async def test_a_full_disk_ends_the_crawl(tmp_path: Path, eager: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(WarcFile, "_write", write)
-    pages = Pages({"/": links(*(f"/{number}" for number in range(20)))})
-    async with serving(pages) as site:
-        done = await politesse("crawl", f"{site.base}/", "--warc", str(tmp_path / "pages.warc"))
-    assert (done.code, "stopped by an error" in done.err, "No space left" in done.err) == (2, True, True)
-    assert len(pages.requests) <= 3
+    for most, options in ((3, ["--warc", str(tmp_path / "pages.warc")]), (9, ["--out", "/dev/full"])):
+        async with serving(Pages(numbered(50))) as site:
+            done = await politesse("crawl", f"{site.base}/", *options)
+        assert (done.code, "stopped by an error" in done.err, "No space left" in done.err) == (2, True, True)
+        assert len(site.requests) <= most
 
 
 @pytest.mark.full
 async def test_the_summary_tells_how_long_a_slow_host_takes() -> None:
-    pages = Pages({"/": links(*(f"/{number}" for number in range(10)))}, "User-agent: *\nCrawl-delay: 30\n")
-    async with serving(pages) as site:
+    async with serving(Pages(numbered(10), "User-agent: *\nCrawl-delay: 30\n")) as site:
         done = await politesse("crawl", f"{site.base}/", "--max-pages", "1")
     assert done.err.splitlines()[-2:] == [
         "10 URLs left at 1 host; stopped at --max-pages 1",
@@ -406,16 +388,6 @@ async def test_the_command_that_goes_on_follows_the_same_links(tmp_path: Path) -
     assert words == ["go", "on", "with:", "politesse", "crawl", "--allow-private", *options, "--resume", str(journal)]
 
 
-async def test_the_pause_between_requests_is_that_of_the_option(out: Path) -> None:
-    pages = Pages({"/": links("/1")})
-    async with serving(pages) as site:
-        done = await politesse("crawl", f"{site.base}/", "--min-delay", "1.5", "--out", str(out))
-    starts = [datetime.fromisoformat(str(record["started"])).timestamp() for record in records(out)]
-    gaps = [later - earlier for earlier, later in pairwise(starts)]
-    assert [gap >= 1.499 for gap in gaps] == [True]  # the record has milliseconds
-    assert done.code == 0
-
-
 async def test_without_same_host_a_crawl_ends_after_a_thousand_pages() -> None:
     options = GateOptions.of("ExampleBot", 30.0)
     make = partial(crawl_command.CrawlPlan, ["http://a.example/"], options, AGENT, 20)
@@ -424,142 +396,106 @@ async def test_without_same_host_a_crawl_ends_after_a_thousand_pages() -> None:
     assert make(same_host=False, max_pages=7).max_pages == 7
 
 
-async def test_a_start_url_that_is_given_twice_is_requested_once(out: Path, eager: None) -> None:
-    pages = Pages({"/": ""})
-    async with serving(pages) as site:
-        await politesse("crawl", f"{site.base}/", site.base, f"{site.base}/#top", "--out", str(out))
-    assert [request.path for request in pages.requests] == ["/robots.txt", "/"]
-    assert len(records(out)) == 1
-
-
-async def test_hostile_urls_and_headers_are_written_as_ascii(out: Path, eager: None) -> None:
-    bad = web.Response(status=302, headers={"Location": "javascript:\N{SNOWMAN}"})
+async def test_hostile_urls_and_headers_are_written_as_ascii(eager: Crawl, out: Path) -> None:
     page = web.Response(text=links("/a\x1b[2Jb", "/\N{RIGHT-TO-LEFT OVERRIDE}", "/bad", "[bold]x"))
     page.headers["Content-Type"] = "text/html; \N{SNOWMAN}"
-    async with serving(Pages({"/": page, "/bad": bad})) as site:
-        done = await politesse("crawl", f"{site.base}/", "--out", str(out))
+    async with serving(Pages({"/": page, "/bad": moved("javascript:\N{SNOWMAN}")})) as site:
+        done, found = await eager(f"{site.base}/")
     assert done.code == 1
     assert out.read_bytes().isascii()
     assert "\x1b" not in out.read_text() + done.err
-    (failed,) = [record for record in records(out) if record["outcome"] == "failed"]
+    [failed] = [record for record in found if record["outcome"] == "failed"]
     assert "which is no http(s) URL" in failed["error"]
 
 
 # Mistakes in a start URL, an option or the file are reported before the first request.
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Missing argument URL: give one, or --sitemaps, or --resume"),
-        (["--resume", "missing.db"], "there is no such file; --journal begins one"),
-        (["--journal", "a.db", "--resume", "a.db"], "name the same file"),
-        (["no url"], "no url"),
-        (["ftp://example.com/"], "ftp"),
-        (["http://"], "http://"),
-        (["--max-pages", "0", "http://127.0.0.1/"], "--max-pages"),
-        (["--workers", "0", "http://127.0.0.1/"], "--workers"),
-        (["--timeout", "0", "http://127.0.0.1/"], "--timeout"),
-        (["--agent", "*", "http://127.0.0.1/"], "--agent"),
-        (["--agent", "ExampleBot (caf\xe9)", "http://127.0.0.1/"], "one line of printable ASCII"),
-        (["--deny", "http://b.example/", "http://a.example/"], "deny='http://b.example/': give a host or a path"),
-        (["--out", "/", "http://127.0.0.1/"], "is a directory"),
-        (["--out", "/missing/file", "http://127.0.0.1/"], "No such file or directory"),
-    ],
-)
-async def test_a_mistake_exits_2_with_one_message(arguments: list[str], message: str) -> None:
-    done = await politesse("crawl", *arguments, COLUMNS="200")
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert "Traceback" not in done.err
-
-
-async def test_a_mistake_in_the_agent_empties_no_file(out: Path) -> None:
+async def test_a_mistake_exits_2_with_one_message(out: Path) -> None:
+    url = "http://127.0.0.1/"
+    for message, arguments in {
+        "Missing argument URL: give one, or --sitemaps, or --resume": [],
+        "there is no such file; --journal begins one": ["--resume", "missing.db"],
+        "name the same file": ["--journal", "a.db", "--resume", "a.db"],
+        "no url": ["no url"],
+        "ftp": ["ftp://example.com/"],
+        "http://": ["http://"],
+        "--max-pages": ["--max-pages", "0", url],
+        "--workers": ["--workers", "0", url],
+        "--timeout": ["--timeout", "0", url],
+        "--agent": ["--agent", "*", url],
+        "one line of printable ASCII": ["--agent", "ExampleBot (caf\xe9)", url],
+        "deny='http://b.example/': give a host or a path": ["--deny", "http://b.example/", "http://a.example/"],
+        "is a directory": ["--out", "/", url],
+        "No such file or directory": ["--out", "/missing/file", url],
+    }.items():
+        done = await politesse("crawl", *arguments, COLUMNS="200")
+        assert (done.code, done.out, message in done.err, "Traceback" in done.err) == (2, "", True, False), message
     out.write_text("an earlier crawl\n")
-    done = await politesse("crawl", "--agent", "ExampleBot (caf\xe9)", "--out", str(out), "http://127.0.0.1/")
+    done = await politesse("crawl", "--agent", "ExampleBot (caf\xe9)", "--out", str(out), url)
+    assert (done.code, out.read_text()) == (2, "an earlier crawl\n")
+
+
+async def test_a_journal_that_is_no_file_of_politesse_or_in_use_is_an_error_in_one_line(tmp_path: Path) -> None:
+    text, journal = tmp_path / "notes.txt", tmp_path / "crawl.db"
+    text.write_text("my notes")
+    done = await politesse("crawl", "http://localhost:1/", "--journal", str(text))
+    assert (done.code, text.read_text()) == (2, "my notes")
+    assert "stopped by an error: " in done.err
+    assert "no politesse file" in done.err
+    async with Gatekeeper(AGENT) as gate, PoliteQueue[object](gate, journal=journal):
+        done = await run_process("crawl", "http://localhost:1/", "--journal", str(journal))
     assert done.code == 2
-    assert out.read_text() == "an earlier crawl\n"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-async def test_a_full_disk_ends_the_crawl(eager: None) -> None:
-    pages = Pages({"/": links(*(f"/{n}" for n in range(50)))})
-    async with serving(pages) as site:
-        done = await politesse("crawl", f"{site.base}/", "--out", "/dev/full")
-    assert done.code == 2
-    assert "No space left on device" in done.err
-    assert len(pages.requests) < 10
-
-
-@pytest.mark.full
-async def test_closed_stdout_ends_it_quietly(eager: None) -> None:
-    pages = Pages({f"/{n}": links(f"/{n + 1}") for n in range(100)})
-    async with serving(pages) as site:
-        process = await start("crawl", f"{site.base}/1", "--out", "-")
-        assert process.stdout is not None
-        assert process.stderr is not None
-        await process.stdout.readline()
-        process.stdout._transport.close()  # type: ignore[attr-defined]  # as `| head -1` does
-        err = (await process.stderr.read()).decode()
-        assert await process.wait() == 141
-    assert "stopped, because the output was closed" in err
-    assert "Traceback" not in err
+    assert f"process {os.getpid()} uses it, and a journal serves one queue at a time" in done.err
 
 
 # Answers of a site.
 
 
-async def test_a_start_url_that_is_disallowed_exits_1(out: Path, eager: None) -> None:
+async def test_a_start_url_that_is_disallowed_exits_1(eager: Crawl) -> None:
     async with serving(Pages({}, "User-agent: *\nDisallow: /\n")) as site:
-        done = await politesse("crawl", f"{site.base}/a", "--out", str(out))
-    assert done.code == 1
-    assert list(outcomes(records(out)).values()) == ["disallowed"]
+        done, found = await eager(f"{site.base}/a")
+    assert (done.code, outcomes(found, site.base)) == (1, {"/a": "disallowed"})
     assert "1 disallowed, 0 given up in" in done.err
 
 
-async def test_pages_of_a_site_that_makes_them_wait_too_long_are_given_up_not_disallowed(
-    out: Path, eager: None
-) -> None:
+async def test_pages_of_a_site_that_makes_them_wait_too_long_are_given_up_and_not_disallowed(eager: Crawl) -> None:
     closed = web.Response(status=503, headers={"Retry-After": "7200"})
-    async with serving(Pages({"/": f"{TITLE}<a href=/a>a</a><a href=/b>b</a><a href=/c>c</a>", "/a": closed})) as site:
-        done = await politesse("crawl", f"{site.base}/", "--out", str(out))
-    found = records(out)
-    assert Counter(record["outcome"] for record in found) == {"page": 1, "given-up": 3}
-    assert {record["reason"] for record in found if record["outcome"] == "given-up"} == {"wait-too-long"}
+    async with serving(Pages({"/": links("/a", "/b", "/c"), "/a": closed})) as site:
+        done, found = await eager(f"{site.base}/")
+    assert Counter((one["outcome"], one.get("reason")) for one in found) == {
+        ("page", None): 1,
+        ("given-up", "wait-too-long"): 3,
+    }
     assert "1 page, 0 failed, 0 redirects, 0 disallowed, 3 given up in" in done.err
     assert done.code == 1
 
 
-async def test_a_site_that_refuses_is_named_with_its_words_and_exits_3(out: Path, eager: None) -> None:
+async def test_a_site_that_refuses_is_named_with_its_words_and_exits_3(eager: Crawl) -> None:
     price = web.Response(status=402, headers={"crawler-price": "USD 0.01", "Retry-After": "7200"})
-    async with serving(Pages({"/": f"{TITLE}<a href=/a>a</a><a href=/b>b</a><a href=/c>c</a>", "/a": price})) as site:
-        done = await politesse("crawl", f"{site.base}/", "--out", str(out))
-        host = site.base.split("/")[2].split(":")[0]
-    found = records(out)
-    assert Counter(record["outcome"] for record in found) == {"page": 2, "refused": 2}
+    async with serving(Pages({"/": links("/a", "/b", "/c"), "/a": price})) as site:
+        done, found = await eager(f"{site.base}/")
     words = "refused 1 time in a row: 402, crawler-price: USD 0.01"
-    assert {(record["reason"], record["note"]) for record in found if record["outcome"] == "refused"} == {
-        ("refused", words)
-    }
+    assert Counter(one["outcome"] for one in found) == {"page": 2, "refused": 2}
+    told = {(one["reason"], one["note"]) for one in found if one["outcome"] == "refused"}
+    assert told == {("refused", words)}
     assert "2 pages, 0 failed, 0 redirects, 0 disallowed, 2 given up in" in done.err
-    assert f"2 URLs not requested, because the site refuses: {host} ({words})" in done.err
+    assert f"2 URLs not requested, because the site refuses: 127.0.0.1 ({words})" in done.err
     assert done.code == 3
 
 
-@pytest.mark.realtime
-async def test_of_a_site_whose_robots_txt_is_unreachable_it_says_what_it_waits_for(eager: None) -> None:
-    async with serving(Pages({}, "")) as site:
+async def test_of_a_site_whose_robots_txt_is_unreachable_it_says_what_it_waits_for(eager: Crawl) -> None:
+    async with serving(Pages({})) as site:
         site.status = 503
-        done = await politesse("crawl", f"{site.base}/")
-        base = site.base
+        done, _ = await eager(f"{site.base}/")
     assert done.code == 1
-    told = re.escape(f"All of {base} is disallowed: ")
+    told = re.escape(f"All of {site.base} is disallowed: ")
     assert re.search(rf"^{told}.*503.*; robots.txt is fetched again after \d{{4}}-.*Z$", done.err, re.MULTILINE)
     assert "0 pages, 0 failed, 0 redirects, 0 disallowed, 1 given up in" in done.err
 
 
-@pytest.mark.realtime
-async def test_long_and_endless_pages_are_read_in_part(out: Path, eager: None) -> None:
+@pytest.mark.realtime  # a page that drips is read until the timeout
+async def test_long_and_endless_pages_are_read_in_part(eager: Crawl) -> None:
     sent = Counter[str]()
 
     class Endless(Pages):
@@ -579,16 +515,14 @@ async def test_long_and_endless_pages_are_read_in_part(out: Path, eager: None) -
                 await asyncio.sleep(0.05 if request.path == "/drips" else 0)
 
     async with serving(Endless({"/": links("/endless", "/long", "/drips", "/download"), "/b": ""})) as site:
-        done = await politesse("crawl", f"{site.base}/", "--timeout", "2", "--out", str(out))
-        base = site.base
-    by_path = {record["url"].removeprefix(base): record for record in records(out)}
+        done, found = await eager(f"{site.base}/", "--timeout", "2")
+    of = by_path(found, site.base)
     assert done.code == 1
     for path in ("/endless", "/long"):
-        assert (by_path[path]["bytes"], by_path[path]["truncated"]) == (MAX_BYTES, True)
-        assert by_path[path]["links"] == 1
-    assert by_path["/download"]["bytes"] is None
-    assert by_path["/drips"]["outcome"] == "failed"
-    assert "TimeoutError" in by_path["/drips"]["error"]
+        assert (of[path]["bytes"], of[path]["truncated"], of[path]["links"]) == (MAX_BYTES, True, 1)
+    assert of["/download"]["bytes"] is None
+    assert of["/drips"]["outcome"] == "failed"
+    assert "TimeoutError" in of["/drips"]["error"]
     assert sent["/long"] < 20 * 1024 * 1024
 
 
@@ -646,26 +580,27 @@ async def test_a_crawl_with_a_journal_goes_on_where_it_was_ended(tmp_path: Path,
         done = await politesse("crawl", *options, "--allow-private", "--resume", str(journal))
         again = await politesse("crawl", f"{site.base}/", *options, "--journal", str(journal))
     assert (done.code, again.code) == (0, 0)
-    paths = Counter(request.path for request in site.requests)
+    paths = Counter(site.paths)
     del paths["/robots.txt"]
     assert set(paths) == set(pages)
     assert paths.total() <= len(pages) + 1  # the request under way
-    assert {record["url"] for record in records(out)} == {f"{site.base}{path}" for path in pages}
-    assert {record["outcome"] for record in records(out)} == {"page"}
+    assert {(one["url"], one["outcome"]) for one in records(out)} == {(f"{site.base}{path}", "page") for path in pages}
     assert again.err.startswith("0 pages")
 
 
-async def test_a_journal_that_is_no_file_of_politesse_or_in_use_is_an_error_in_one_line(tmp_path: Path) -> None:
-    text, journal = tmp_path / "notes.txt", tmp_path / "crawl.db"
-    text.write_text("my notes")
-    done = await politesse("crawl", "http://localhost:1/", "--journal", str(text))
-    assert (done.code, text.read_text()) == (2, "my notes")
-    assert "stopped by an error: " in done.err
-    assert "no politesse file" in done.err
-    async with Gatekeeper(AGENT) as gate, PoliteQueue[object](gate, journal=journal):
-        done = await run_process("crawl", "http://localhost:1/", "--journal", str(journal))
-    assert done.code == 2
-    assert f"process {os.getpid()} uses it, and a journal serves one queue at a time" in done.err
+@pytest.mark.full
+async def test_closed_stdout_ends_it_quietly() -> None:
+    pages = Pages({f"/{n}": links(f"/{n + 1}") for n in range(100)})
+    async with serving(pages) as site:
+        process = await start("crawl", f"{site.base}/1", "--out", "-")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await process.stdout.readline()
+        process.stdout._transport.close()  # type: ignore[attr-defined]  # as `| head -1` does
+        err = (await process.stderr.read()).decode()
+        assert await process.wait() == 141
+    assert "stopped, because the output was closed" in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.full

@@ -6,9 +6,10 @@ import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 import aiohttp
@@ -21,6 +22,7 @@ from http_message_signatures import InvalidSignature
 from multidict import CIMultiDict
 
 from politesse import FetchOptions, Gatekeeper, PacingOptions
+from politesse.clock import SystemClock
 from politesse.events import Event, HostClosed
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.requests import PoliteAdapter
@@ -34,6 +36,7 @@ from tests.wire.scrapy.crawling import QUICK, crawl
 DEMAND: Final = 'sig1=("@authority" "@method" "@path");tag="web-bot-auth"'
 SIGNED: Final = {"Signature", "Signature-Input", "Signature-Agent"}
 HOST: Final = {"Host": "bot.example"}  # of AGENT
+CLIENTS: Final = ("PoliteSession", "RobotsMiddleware", "httpx", "httpx2")
 
 
 @dataclass
@@ -47,6 +50,13 @@ class Strict(Site):
     refusal: tuple[int, Mapping[str, str]] = (401, {})
     open_paths: frozenset[str] = frozenset()
     is_endless: bool = False
+    takes_nonces: bool = True
+
+    def begin(self) -> "Strict":
+        """Forget the requests of an earlier client."""
+        for known in (self.seen, self.refused, self.nonces):
+            known.clear()
+        return self
 
     async def respond(self, request_: web.Request) -> web.StreamResponse:
         if request_.path not in self.open_paths:
@@ -75,7 +85,7 @@ class Strict(Site):
                 self.keys = public_keys(await response.json(content_type=None))
         message = request(request_.method, str(request_.url), request_.headers)
         found = verified(message, self.keys, *COVERED, '"signature-agent";key="sig1"')
-        if found.nonce in self.nonces:
+        if not self.takes_nonces or found.nonce in self.nonces:
             raise InvalidSignature("a replay")
         self.nonces.add(found.nonce)
 
@@ -122,38 +132,48 @@ async def other(directory: str, tls: ssl.SSLContext) -> AsyncIterator[Strict]:
         yield site
 
 
-Get = Callable[..., Any]
+@pytest.fixture
+def signer(path: Path) -> WebBotAuth:
+    return WebBotAuth(path, agent=AGENT)
 
 
-@pytest.fixture(params=["PoliteSession", "RobotsMiddleware", "httpx", "httpx2"])
-def opened(request: pytest.FixtureRequest, trust: ssl.SSLContext) -> Callable[..., Any]:
+@pytest.fixture
+def asked(path: Path) -> WebBotAuth:
+    return WebBotAuth(path, agent=AGENT, when="asked")
+
+
+Opened = Callable[..., AbstractAsyncContextManager[tuple[Gatekeeper, Callable[..., Any]]]]
+
+
+@pytest.fixture
+def opened(trust: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Return a function that opens a gate with a signer, and one of the clients; it yields a function that requests."""
 
     @asynccontextmanager
-    async def open_client(signer: WebBotAuth, pacing: PacingOptions = EAGER) -> AsyncIterator[tuple[Gatekeeper, Get]]:
+    async def open_client(
+        kind: str, signer: WebBotAuth, pacing: PacingOptions = EAGER
+    ) -> AsyncIterator[tuple[Gatekeeper, Callable[..., Any]]]:
+        monkeypatch.setattr(SystemClock, "run", token_hex(8))  # the pace of an earlier client is over
         async with AsyncExitStack() as stack:
             fetch = FetchOptions(ssl_context=trust)
             gate = await stack.enter_async_context(Gatekeeper(UA, pacing=pacing, fetch=fetch, signer=signer))
-            if "httpx" in request.param:
-                library = Library(request.param)
+            if "httpx" in kind:
+                library = Library(kind)
                 transport = library.polite.PoliteTransport(gate, wraps=library.http.AsyncHTTPTransport(verify=trust))
-                client = library.http.AsyncClient(transport=transport, follow_redirects=True)
-                web: Any = await stack.enter_async_context(client)
+                web: Any = library.http.AsyncClient(transport=transport, follow_redirects=True)
+            elif kind == "PoliteSession":
+                web = PoliteSession(gate, connector=aiohttp.TCPConnector(ssl=trust))
             else:
-                connector = aiohttp.TCPConnector(ssl=trust)
-                web = (
-                    PoliteSession(gate, connector=connector)
-                    if request.param == "PoliteSession"
-                    else aiohttp.ClientSession(connector=connector, middlewares=(RobotsMiddleware(gate, pace=True),))
-                )
-                await stack.enter_async_context(web)
+                middlewares = (RobotsMiddleware(gate, pace=True),)
+                web = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust), middlewares=middlewares)
+            await stack.enter_async_context(web)
 
             async def get(
                 url: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: object = None
             ) -> int:
-                content = {"content" if "httpx" in request.param else "data": body}
+                content = {"content" if "httpx" in kind else "data": body}
                 response = await web.request(method, url, headers=headers, **content)
-                if "httpx" not in request.param:
+                if "httpx" not in kind:
                     await response.read()
                 status: int = getattr(response, "status", None) or response.status_code
                 return status
@@ -164,192 +184,189 @@ def opened(request: pytest.FixtureRequest, trust: ssl.SSLContext) -> Callable[..
 
 
 async def test_site_that_demands_signatures_is_crawled_while_keys_rotate(
-    opened: Callable[..., Any], strict: Strict, path: Path
+    opened: Opened, strict: Strict, path: Path
 ) -> None:
     old, new = Key(), Key(time.time() - 60)
-    key_file(path, old)
-    async with opened(WebBotAuth(path, agent=AGENT)) as (_, get):
-        for number in range(6):
-            if number == 3:
-                key_file(path, old, new)
-            assert await get(f"{strict.base}/{number}") == 200
-    assert strict.paths == ["/robots.txt", *(f"/{number}" for number in range(6))]
-    assert strict.refused == []
-    used = [re.findall('keyid="([^"]+)"', seen.headers["Signature-Input"])[0] for seen in strict.seen]
-    assert used == [old.thumbprint] * 4 + [new.thumbprint] * 3
+    for kind in CLIENTS:
+        key_file(path, old)
+        strict.begin()
+        async with opened(kind, WebBotAuth(path, agent=AGENT)) as (_, get):
+            for number in range(6):
+                if number == 3:
+                    key_file(path, old, new)
+                assert await get(f"{strict.base}/{number}") == 200
+        assert strict.paths == ["/robots.txt", *(f"/{number}" for number in range(6))]
+        assert strict.refused == []
+        used = [re.findall('keyid="([^"]+)"', seen.headers["Signature-Input"])[0] for seen in strict.seen]
+        assert used == [old.thumbprint] * 4 + [new.thumbprint] * 3
 
 
 async def test_redirect_to_another_authority_gets_a_signature_of_its_own(
-    opened: Callable[..., Any], strict: Strict, other: Strict, path: Path
+    opened: Opened, strict: Strict, other: Strict, signer: WebBotAuth
 ) -> None:
-    strict.redirects = {
-        "/robots.txt": (301, f"{other.base}/robots.txt"),
-        "/moved": (302, f"{other.base}/page"),
-    }
-    async with opened(WebBotAuth(path, agent=AGENT)) as (_, get):
-        assert await get(f"{strict.base}/moved") == 200
-    assert other.pages == ["/page"]
-    assert strict.refused == other.refused == []
+    strict.redirects = {"/robots.txt": (301, f"{other.base}/robots.txt"), "/moved": (302, f"{other.base}/page")}
+    for kind in CLIENTS:
+        other.begin()
+        async with opened(kind, signer) as (_, get):
+            assert await get(f"{strict.base}/moved") == 200
+        assert other.pages == ["/page"]
+        assert strict.refused == other.refused == []
 
 
-async def test_plain_http_is_not_signed(opened: Callable[..., Any], site: Site, path: Path) -> None:
-    async with opened(WebBotAuth(path, agent=AGENT)) as (_, get):
-        assert await get(f"{site.base}/page") == 200
-    assert site.paths == ["/robots.txt", "/page"]
-    assert all(SIGNED.isdisjoint(seen.headers) for seen in site.seen)
-
-
-async def test_redirect_to_plain_http_loses_the_signature(
-    opened: Callable[..., Any], strict: Strict, site: Site, path: Path
+async def test_plain_http_is_not_signed_even_after_a_redirect(
+    opened: Opened, strict: Strict, site: Site, signer: WebBotAuth
 ) -> None:
     strict.redirects = {"/moved": (302, f"{site.base}/page")}
-    async with opened(WebBotAuth(path, agent=AGENT)) as (_, get):
-        assert await get(f"{strict.base}/moved") == 200
-    assert site.pages == ["/page"]
-    assert all(SIGNED.isdisjoint(seen.headers) for seen in site.seen)
+    for kind in CLIENTS:
+        site.seen.clear()
+        async with opened(kind, signer) as (_, get):
+            assert await get(f"{site.base}/page") == 200
+            assert await get(f"{strict.base}/moved") == 200
+        assert site.paths == ["/robots.txt", "/page", "/page"]
+        assert all(SIGNED.isdisjoint(seen.headers) for seen in site.seen)
 
 
-@pytest.mark.realtime
-@pytest.mark.parametrize("status", [401, 403, 429])
+@pytest.mark.realtime  # pages have a pace
 async def test_demand_is_answered_by_one_signed_request_that_counts_no_refusal(
-    opened: Callable[..., Any], strict: Strict, path: Path, status: int
+    opened: Opened, strict: Strict, path: Path
 ) -> None:
-    strict.refusal = (status, {"Accept-Signature": DEMAND})
-    events: list[Event] = []
-    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, refused_after=1)
-    async with opened(WebBotAuth(path, agent=AGENT, when="asked"), pacing) as (gate, get):
-        gate.subscribe(events.append)
-        for page in ("/1", "/2"):
-            assert await get(f"{strict.base}{page}") == 200
-        assert gate.statistics().turns == 0
-    assert strict.paths == ["/robots.txt", "/robots.txt", "/1", "/2"]  # the origin has asked, so pages are signed
-    assert strict.refused == ["/robots.txt"]
-    assert [event for event in events if isinstance(event, HostClosed)] == []
+    pacing = PacingOptions(min_delay_s=0.05, adaptive_factor=0.0, refused_after=1)
+    for kind in CLIENTS:
+        for status in (401, 403, 429):
+            strict.begin().refusal = (status, {"Accept-Signature": DEMAND})
+            events: list[Event] = []
+            async with opened(kind, WebBotAuth(path, agent=AGENT, when="asked"), pacing) as (gate, get):
+                gate.subscribe(events.append)
+                for page in ("/1", "/2"):
+                    assert await get(f"{strict.base}{page}") == 200
+                assert gate.statistics().turns == 0
+            assert strict.paths == ["/robots.txt", "/robots.txt", "/1", "/2"]  # the origin has asked: pages are signed
+            assert strict.refused == ["/robots.txt"]
+            assert [event for event in events if isinstance(event, HostClosed)] == []
 
 
 @pytest.mark.clause("RFC 9421 5.1")
-async def test_demand_may_be_any_line_of_its_header(opened: Callable[..., Any], strict: Strict, path: Path) -> None:
+async def test_demand_may_be_any_line_of_its_header(opened: Opened, strict: Strict, path: Path) -> None:
     other = 'sig2=("content-digest");tag="other"'
     strict.refusal = (401, CIMultiDict([("Accept-Signature", other), ("Accept-Signature", DEMAND)]))
-    async with opened(WebBotAuth(path, agent=AGENT, when="asked")) as (_, get):
-        assert await get(f"{strict.base}/1") == 200
-    assert strict.paths == ["/robots.txt", "/robots.txt", "/1"]
+    for kind in CLIENTS:
+        strict.begin()
+        async with opened(kind, WebBotAuth(path, agent=AGENT, when="asked")) as (_, get):
+            assert await get(f"{strict.base}/1") == 200
+        assert strict.paths == ["/robots.txt", "/robots.txt", "/1"]
 
 
-@pytest.mark.realtime
-@pytest.mark.parametrize("status", [401, 403, 429])
-async def test_signed_repetition_of_a_page_has_a_turn_of_its_own(
-    opened: Callable[..., Any], strict: Strict, path: Path, status: int
-) -> None:
+@pytest.mark.realtime  # its turn has a pace
+async def test_signed_repetition_of_a_page_has_a_turn_of_its_own(opened: Opened, strict: Strict, path: Path) -> None:
     strict.open_paths = frozenset({"/robots.txt"})
-    strict.refusal = (status, {"Accept-Signature": DEMAND})
-    events: list[Event] = []
-    pacing = PacingOptions(min_delay_s=0.2, adaptive_factor=0.0, refused_after=1)
-    async with opened(WebBotAuth(path, agent=AGENT, when="asked"), pacing) as (gate, get):
-        gate.subscribe(events.append)
-        assert await get(f"{strict.base}/1") == 200
-        assert gate.statistics().turns == 0
-    assert strict.pages == ["/1", "/1"]
-    first, second = strict.seen[1:]
-    assert second.started - first.ended >= 0.19
-    assert [event for event in events if isinstance(event, HostClosed)] == []
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, refused_after=1)
+    for kind in CLIENTS:
+        for status in (401, 403, 429):
+            strict.begin().refusal = (status, {"Accept-Signature": DEMAND})
+            events: list[Event] = []
+            async with opened(kind, WebBotAuth(path, agent=AGENT, when="asked"), pacing) as (gate, get):
+                gate.subscribe(events.append)
+                assert await get(f"{strict.base}/1") == 200
+                assert gate.statistics().turns == 0
+            assert strict.pages == ["/1", "/1"]
+            first, second = strict.seen[1:]
+            assert second.started - first.ended >= 0.09
+            assert [event for event in events if isinstance(event, HostClosed)] == []
 
 
-async def test_second_refusal_counts(opened: Callable[..., Any], strict: Strict, path: Path) -> None:
-    strict.open_paths = frozenset({"/robots.txt"})
+async def test_second_refusal_counts(opened: Opened, strict: Strict, signer: WebBotAuth) -> None:
+    strict.open_paths, strict.takes_nonces = frozenset({"/robots.txt"}), False
     strict.refusal = (403, {"Accept-Signature": DEMAND})
-    strict.nonces = _Everything()
-    events: list[Event] = []
     pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, refused_after=1)
-    async with opened(WebBotAuth(path, agent=AGENT), pacing) as (gate, get):
-        gate.subscribe(events.append)
-        assert await get(f"{strict.base}/1") == 403
-    assert strict.pages == ["/1"]  # it was signed as the server asks
-    assert [event.status for event in events if isinstance(event, HostClosed)] == [403]
+    for kind in CLIENTS:
+        strict.begin()
+        events: list[Event] = []
+        async with opened(kind, signer, pacing) as (gate, get):
+            gate.subscribe(events.append)
+            assert await get(f"{strict.base}/1") == 403
+        assert strict.pages == ["/1"]  # it was signed as the server asks
+        assert [event.status for event in events if isinstance(event, HostClosed)] == [403]
 
 
-class _Everything(set[str | None]):
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("method", "headers"), [("POST", {}), ("GET", {"Retry-After": "0"})])
 async def test_body_and_retry_after_are_not_answered_by_a_repetition(
-    opened: Callable[..., Any], strict: Strict, path: Path, method: str, headers: dict[str, str]
+    opened: Opened, strict: Strict, path: Path
 ) -> None:
     strict.open_paths = frozenset({"/robots.txt"})
-    strict.refusal = (401, {"Accept-Signature": DEMAND, **headers})
-    async with opened(WebBotAuth(path, agent=AGENT, when="asked")) as (_, get):
-        assert await get(f"{strict.base}/1", method) == 401
-        assert await get(f"{strict.base}/2") == 200
-    assert strict.pages == ["/1", "/2"]
+    for kind in CLIENTS:
+        for method, more in (("POST", {}), ("GET", {"Retry-After": "0"})):
+            strict.begin().refusal = (401, {"Accept-Signature": DEMAND, **more})
+            async with opened(kind, WebBotAuth(path, agent=AGENT, when="asked")) as (_, get):
+                assert await get(f"{strict.base}/1", method) == 401
+                assert await get(f"{strict.base}/2") == 200
+            assert strict.pages == ["/1", "/2"]
 
 
-@pytest.mark.parametrize("when", ["always", "asked"])
-async def test_server_that_always_asks_for_more_gets_one_repetition(
-    opened: Callable[..., Any], strict: Strict, path: Path, when: Any
-) -> None:
-    strict.nonces = _Everything()
+async def test_server_that_always_asks_for_more_gets_one_repetition(opened: Opened, strict: Strict, path: Path) -> None:
+    strict.open_paths, strict.takes_nonces = frozenset({"/robots.txt"}), False
     strict.refusal = (401, {"Accept-Signature": f'{DEMAND};nonce="new"'})
-    strict.open_paths = frozenset({"/robots.txt"})
-    async with opened(WebBotAuth(path, agent=AGENT, when=when)) as (gate, get):
-        assert [await get(f"{strict.base}/1"), await get(f"{strict.base}/1")] == [401, 401]
-        assert gate.statistics().turns == 0
-    assert strict.pages == ["/1"] * 4
+    for kind in CLIENTS:
+        for signer in (WebBotAuth(path, agent=AGENT), WebBotAuth(path, agent=AGENT, when="asked")):
+            strict.begin()
+            async with opened(kind, signer) as (gate, get):
+                assert [await get(f"{strict.base}/1"), await get(f"{strict.base}/1")] == [401, 401]
+                assert gate.statistics().turns == 0
+            assert strict.pages == ["/1"] * 4
 
 
 @pytest.mark.full
 @pytest.mark.realtime
 async def test_cancellation_during_the_wait_for_the_repetition_frees_the_turn(
-    opened: Callable[..., Any], strict: Strict, path: Path
+    opened: Opened, strict: Strict, path: Path
 ) -> None:
     strict.refusal = (401, {"Accept-Signature": DEMAND})
     strict.open_paths = frozenset({"/robots.txt"})
-    async with opened(WebBotAuth(path, agent=AGENT, when="asked"), PacingOptions(min_delay_s=1.0)) as (gate, get):
-        task = asyncio.create_task(get(f"{strict.base}/1"))
-        async with asyncio.timeout(10):
-            while not (strict.refused and gate.statistics().waiting):
-                await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.wait({task})
-        assert task.cancelled()
-        assert (gate.statistics().turns, gate.statistics().waiting) == (0, 0)
-    assert strict.pages == ["/1"]
+    for kind in CLIENTS:
+        strict.begin()
+        signer, pacing = WebBotAuth(path, agent=AGENT, when="asked"), PacingOptions(min_delay_s=1.0)
+        async with opened(kind, signer, pacing) as (gate, get):
+            task = asyncio.create_task(get(f"{strict.base}/1"))
+            async with asyncio.timeout(10):
+                while not (strict.refused and gate.statistics().waiting):
+                    await asyncio.sleep(0.01)
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled()
+            assert (gate.statistics().turns, gate.statistics().waiting) == (0, 0)
+        assert strict.pages == ["/1"]
 
 
 async def test_request_with_a_signature_of_its_own_is_left_alone(
-    opened: Callable[..., Any], strict: Strict, path: Path
+    opened: Opened, strict: Strict, signer: WebBotAuth
 ) -> None:
     strict.open_paths = frozenset({"/robots.txt", "/page"})
     own = {"Signature-Input": 'own=("@method")', "Signature": "own=:AAAA:"}
-    async with opened(WebBotAuth(path, agent=AGENT)) as (_, get):
-        assert await get(f"{strict.base}/page", headers=own) == 200
-    seen = strict.seen[-1].headers
-    assert {name: seen.get(name) for name in SIGNED} == own | {"Signature-Agent": None}
+    for kind in CLIENTS:
+        async with opened(kind, signer) as (_, get):
+            assert await get(f"{strict.base}/page", headers=own) == 200
+        seen = strict.seen[-1].headers
+        assert {name: seen.get(name) for name in SIGNED} == own | {"Signature-Agent": None}
 
 
-async def test_middleware_without_turns_signs_too(strict: Strict, path: Path, trust: ssl.SSLContext) -> None:
-    signer, fetch = WebBotAuth(path, agent=AGENT), FetchOptions(ssl_context=trust)
-    async with Gatekeeper(UA, fetch=fetch, signer=signer) as gate:
+async def test_middleware_without_turns_signs_too(strict: Strict, signer: WebBotAuth, trust: ssl.SSLContext) -> None:
+    async with Gatekeeper(UA, fetch=FetchOptions(ssl_context=trust), signer=signer) as gate:
         connector = aiohttp.TCPConnector(ssl=trust)
         async with aiohttp.ClientSession(connector=connector, middlewares=(RobotsMiddleware(gate),)) as session:
             assert (await session.get(f"{strict.base}/page")).status == 200
 
 
-async def test_files_of_the_gate_are_signed(strict: Strict, path: Path, trust: ssl.SSLContext) -> None:
+async def test_files_of_the_gate_are_signed(strict: Strict, asked: WebBotAuth, trust: ssl.SSLContext) -> None:
     strict.refusal = (401, {"Accept-Signature": DEMAND})
     strict.open_paths = frozenset({"/robots.txt"})
-    signer = WebBotAuth(path, agent=AGENT, when="asked")
-    async with Gatekeeper(UA, pacing=EAGER, fetch=FetchOptions(ssl_context=trust), signer=signer) as gate:
-        answer = await gate.datatxt(strict.base)
-    assert answer.status == 200
+    async with Gatekeeper(UA, pacing=EAGER, fetch=FetchOptions(ssl_context=trust), signer=asked) as gate:
+        assert (await gate.datatxt(strict.base)).status == 200
     assert strict.pages == ["/data.txt", "/data.txt"]
 
 
-async def test_key_that_expires_in_mid_crawl_closes_the_site(strict: Strict, path: Path, trust: ssl.SSLContext) -> None:
-    signer, fetch = WebBotAuth(path, agent=AGENT), FetchOptions(ssl_context=trust)
+async def test_key_that_expires_in_mid_crawl_closes_the_site(
+    strict: Strict, path: Path, signer: WebBotAuth, trust: ssl.SSLContext
+) -> None:
     key_file(path, Key(0.0, 86_400.0))
-    async with Gatekeeper(UA, fetch=fetch, signer=signer) as gate:
+    async with Gatekeeper(UA, fetch=FetchOptions(ssl_context=trust), signer=signer) as gate:
         verdict = await gate.check(f"{strict.base}/page")
     assert not verdict.allowed
     assert "no key may be used now" in str(verdict.source and verdict.source.fault)
@@ -358,7 +375,7 @@ async def test_key_that_expires_in_mid_crawl_closes_the_site(strict: Strict, pat
 
 @pytest.fixture
 def by_requests(
-    path: Path, strict: Strict, authority: trustme.CA, trust: ssl.SSLContext, tmp_path: Path
+    asked: WebBotAuth, strict: Strict, authority: trustme.CA, trust: ssl.SSLContext, tmp_path: Path
 ) -> Callable[..., Any]:
     """Return a function that makes GETs of the site with requests, in a thread."""
     strict.refusal = (401, {"Accept-Signature": DEMAND})
@@ -366,8 +383,7 @@ def by_requests(
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
 
     def fetch(pages: list[str], body: io.BytesIO | None = None) -> list[int]:
-        signer, options = WebBotAuth(path, agent=AGENT, when="asked"), FetchOptions(ssl_context=trust)
-        gatekeeper = Gatekeeper(UA, pacing=EAGER, fetch=options, signer=signer)
+        gatekeeper = Gatekeeper(UA, pacing=EAGER, fetch=FetchOptions(ssl_context=trust), signer=asked)
         with Gate(gatekeeper) as gate, requests.Session() as session:
             session.mount("https://", PoliteAdapter(gate))
             session.trust_env, session.verify = False, str(tmp_path / "ca.pem")
@@ -392,16 +408,16 @@ async def test_endless_body_of_a_demand_does_not_delay_the_repetition(
 
 
 async def test_get_with_a_body_is_not_repeated(
-    opened: Callable[..., Any], by_requests: Callable[..., Any], strict: Strict, path: Path
+    opened: Opened, by_requests: Callable[..., Any], strict: Strict, path: Path
 ) -> None:
-    assert await by_requests(["/0"], io.BytesIO(b"query")) == [401]
-
     async def body() -> AsyncIterator[bytes]:
         yield b"query"
 
-    async with opened(WebBotAuth(path, agent=AGENT, when="asked")) as (_, get):
-        assert await get(f"{strict.base}/1", body=body()) == 401
-    assert strict.pages == ["/0", "/1"]
+    assert await by_requests(["/0"], io.BytesIO(b"query")) == [401]
+    for kind in CLIENTS:
+        async with opened(kind, WebBotAuth(path, agent=AGENT, when="asked")) as (_, get):
+            assert await get(f"{strict.base}/1", body=body()) == 401
+    assert strict.pages == ["/0", *["/1"] * len(CLIENTS)]
 
 
 @pytest.mark.full

@@ -11,10 +11,9 @@ from politesse.cli.guide_command import TOPICS
 from tests.support.guides import blocks_of, findings
 from tests.support.modules import HOMES
 
-ROOT: Final = Path(__file__).parents[3]
+ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FOR_DEVELOPERS: Final = {"all", "bench", "guides", "test"}
 
 
 @pytest.mark.realtime
@@ -30,14 +29,11 @@ def test_shortest_program_comes_first_with_its_output_and_its_server() -> None:
     assert (program.is_program, program.text, server.is_server) == (True, text.code, True)
 
 
-def test_first_screen_has_the_two_commands() -> None:
-    first_screen = README.splitlines()[:25]
-    assert any("politesse demo" in line for line in first_screen)
-    assert any(line.endswith("pytest -n auto") for line in first_screen)
-
-
-def test_readme_has_less_than_140_lines() -> None:
-    assert len(README.splitlines()) < 140
+def test_first_screen_has_the_two_commands_and_the_rest_is_short() -> None:
+    lines = README.splitlines()
+    assert any("politesse demo" in line for line in lines[:25])
+    assert any(line.endswith("pytest -n auto") for line in lines[:25])
+    assert len(lines) < 140
 
 
 def test_each_guide_is_linked_and_each_link_leads_somewhere() -> None:
@@ -54,13 +50,10 @@ def test_install_lines_work_from_a_checkout() -> None:
     assert [line for line in installed if not re.fullmatch(r"(-q -e )?('\.\[[a-z,]+\]'|\.)", line.strip())] == []
 
 
-def test_extras_in_readme_are_those_of_the_project() -> None:
+def test_extras_and_dependencies_in_readme_are_those_of_the_project() -> None:
     table = README.partition("| extra | adds |")[2].partition("\n\n")[0]
     named = {name for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    assert named == set(PROJECT["optional-dependencies"]) - FOR_DEVELOPERS
-
-
-def test_dependencies_in_readme_are_those_of_the_project() -> None:
+    assert named == set(PROJECT["optional-dependencies"]) - {"all", "bench", "guides", "test"}  # those for developers
     [sentence] = re.findall(r"installs politesse with ([^;]*);", README)
     assert re.findall(r"[\w-]{4,}", sentence) == [re.split(r"\W*>", one)[0] for one in PROJECT["dependencies"]]
 
