@@ -11,16 +11,21 @@ import argparse
 import importlib.util
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from tests.fuzz import body, document, headers, lint, matching, native, native_reference, page, urls
 from tests.fuzz.campaign import fuzz
-from tests.fuzz.native.harness import compiler
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.native import compiler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.fuzz.target import Target
+
+TARGETS: Final[Mapping[str, Target]] = {
+    module.TARGET.name: module.TARGET
+    for module in (document, matching, headers, urls, body, lint, page, native_reference, native)
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from politesse.robots import IMPLEMENTATION
-from tests.fuzz.mutation import mutants
-from tests.fuzz.target import CORPUS, Target
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.__main__ import TARGETS
+from tests.fuzz.target import CORPUS, Target, mutants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +19,7 @@ every_target = pytest.mark.parametrize(
     [
         pytest.param(target, id=name, marks=[no_core] if name == "native_reference" else [])
         for name, target in TARGETS.items()
-        if target.fuzz is None  # test_native.py has the other
+        if target.fuzz is None  # test_runner.py has the other
     ],
 )
 
