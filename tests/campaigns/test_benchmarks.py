@@ -25,15 +25,11 @@ from benchmarks.fleet_model.crawl import Crawl as ModelCrawl
 from benchmarks.fleet_model.simulation import simulate
 from benchmarks.many_hosts import memory
 from benchmarks.many_hosts.serving import Counts, Server, permit_open_files, serving
-from benchmarks.many_hosts.web import FORBIDDEN as FORBIDDEN_PAGE
-from benchmarks.many_hosts.web import Size, Web
-from benchmarks.origins import Bodies
+from benchmarks.many_hosts.web import Size
 from benchmarks.settings import Settings
-from benchmarks.timing import Task, interleave_parts
 from benchmarks.urls import UrlKind, fresh_urls, kind_of
 
 from politesse._pacing.fleet.scripts import Script
-from politesse.robots import RobotsTxt
 from politesse.testing import FAULTS
 from tests.support.violations import BEFORE_ROBOTS, FORBIDDEN, OVERLAP
 
@@ -146,17 +142,6 @@ def test_crawl_that_requested_something_else_or_has_too_few_files_is_an_error() 
             crawl.checked(SIZE, counts, obeys=obeys)
     with pytest.raises(SystemExit, match="give fewer --hosts"):
         permit_open_files(10**9)
-
-
-def test_robots_txt_of_each_host_is_its_own_and_forbids_only_the_forbidden_page() -> None:
-    web = Web(Size(hosts=200, pages_each=100, page_bytes=500), 9309)
-    bodies = [web.robots(host, ".example:8080") for host in range(200)]
-    assert len(set(bodies)) == 200
-    for host, body in enumerate(bodies):
-        allowed = RobotsTxt.parse(body).rules_for("examplebot").allowed
-        site = f"http://site{host}.example:8080"
-        assert not allowed(site + FORBIDDEN_PAGE)
-        assert all(allowed(site + path) for path in ("/", *(f"/artikel-{number}.html" for number in range(1, 100))))
 
 
 def test_report_of_crawls_compares_all_crawlers_and_shows_the_pace() -> None:
@@ -361,27 +346,6 @@ def test_urls_have_the_shares_of_the_web_and_never_come_twice() -> None:
     # Some meet rules of the file, wildcards and escapes included, and most do not.
     assert 0.2 < POLITESSE.judge(FILE)(urls).count(False) / len(urls) < 0.8
     assert fresh_urls(FILE, 9309, 7) == rounds[7]
-
-
-def test_bodies_share_the_rules_that_files_of_the_corpus_share_and_no_others() -> None:
-    own = RobotsFile.of("a.example", b"User-agent: *\nDisallow: /common/\nDisallow: /own/ # mine\nDisallow:\n")
-    files = [own, RobotsFile.of("b.example", b"User-agent: *\nDisallow: /common/\n")]
-    bodies = Bodies(files)
-    assert [bodies.body(number) for number in (0, 1)] == [file.body for file in files]
-    assert bodies.body(6) == b"User-agent: *\nDisallow: /common/\nDisallow: /3-own/ # mine\nDisallow:\n\n# 6\n"
-
-
-def test_parts_are_taken_together_by_their_operations_and_a_round_may_lack_one() -> None:
-    sizes = {("a", 1): 1, ("a", 2): 3, ("b", 1): 1}
-    parts = interleave_parts(lambda _: {key: Task(lambda: None, size) for key, size in sizes.items()}, 2)
-    assert {key: len(pairs) for key, pairs in parts.taken.items()} == {("a", 1): 2, ("a", 2): 2, ("b", 1): 2}
-    parts.taken[("a", 1)] = {1: (1.0, 1), 2: (3.0, 1)}
-    parts.taken[("a", 2)] = {1: (7.0, 3), 2: (9.0, 3)}
-    assert parts.samples().seconds["a"] == [2.0, 3.0]
-    assert parts.samples(lambda part: part == 2).seconds == {"a": [7 / 3, 3.0]}
-    lacking = interleave_parts(lambda number: {("a", 1 + number % 2): Task(lambda: None, 1)}, 3)
-    assert len(lacking.samples().seconds["a"]) == 3
-    assert len(lacking.samples(lambda part: part == 2).seconds["a"]) == 2
 
 
 def test_figures_are_compared_with_their_budgets_and_plotted(tmp_path: Path) -> None:

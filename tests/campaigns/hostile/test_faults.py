@@ -13,7 +13,6 @@ from typing import Any, Final
 import pytest
 
 from politesse import FetchOptions, Gatekeeper, Origin
-from politesse.events import RobotsFetched
 from politesse.fetch import AiohttpFetcher
 from politesse.ports import FetchFault, FetchRequest, FetchResult
 from politesse.testing import FAULTS, Fault, HostileServer, ScriptedResolver
@@ -79,9 +78,7 @@ async def crawl(
     witness = Witness(AiohttpFetcher(UA, options, resolver=names))
     at_once = asyncio.Semaphore(AT_ONCE)
     found: dict[str, dict[str, object]] = {}
-    failed: list[str] = []
     async with Gatekeeper(UA, fetcher=witness) as gate:
-        gate.subscribe(lambda event: None if isinstance(event, RobotsFetched) else failed.append(repr(event)))
 
         async def ask(name: str, origin: str) -> None:
             async with at_once:
