@@ -93,9 +93,9 @@ async def start(task: str, environment: Mapping[str, str] | None = None) -> asyn
 
 
 async def crawl_until(
-    number: int, when: Callable[[], bool], urls: list[str], settings: Mapping[str, object], kill_after_s: float = 90.0
+    number: int, when: Callable[[], bool], urls: list[str], settings: Mapping[str, object], kill_s: float | None = None
 ) -> str:
-    """Run a crawl until a condition holds, send it a signal, and maybe kill it; return its log."""
+    """Run a crawl until a condition holds, send it a signal, and kill it ``kill_s`` later; return its log."""
     process = await start(json.dumps({"urls": urls, "settings": settings}))
     ended = asyncio.ensure_future(process.communicate())
     try:
@@ -104,7 +104,7 @@ async def crawl_until(
                 await asyncio.sleep(0.02)
             if not ended.done():
                 process.send_signal(number)
-            await asyncio.wait({ended}, timeout=kill_after_s)
+            await asyncio.wait({ended}, timeout=kill_s)
             if not ended.done():
                 process.kill()
             _, err = await asyncio.shield(ended)

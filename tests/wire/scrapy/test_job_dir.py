@@ -106,7 +106,7 @@ async def test_every_page_is_fetched_after_kills_at_the_start_and_in_an_ordered_
         for _ in range(2):
             await crawl_until(signal.SIGKILL, lambda: any(tmp_path.rglob("*.journal")), urls, settings)
         for run in range(1, 3):
-            await crawl_until(signal.SIGINT, partial(has_pages, 5 * run), urls, settings, kill_after_s=0.1)
+            await crawl_until(signal.SIGINT, partial(has_pages, 5 * run), urls, settings, kill_s=0.1)
         done = await crawl(urls, settings)
     assert done.stats["finish_reason"] == "finished"
     for site in all_sites:
