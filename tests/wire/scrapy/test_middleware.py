@@ -4,6 +4,7 @@ import gc
 import importlib
 import logging
 import pickle
+import re
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -185,10 +186,15 @@ REFUSED: Final = [
 
 
 async def test_setting_of_another_type_or_range_is_refused() -> None:
-    for name, given, why in REFUSED:
+    def error_of(name: str, given: object) -> str:
         make = PoliteDownloader if name == "POLITESSE_MAX_WAIT" else RobotsTxtMiddleware.from_crawler
-        with pytest.raises(ConfigurationError, match=why):
+        try:
             make(crawler_with(**{name: given}))
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    assert [(name, given) for name, given, why in REFUSED if not re.search(why, error_of(name, given))] == []
 
 
 async def test_fleet_is_named_by_its_url_or_by_options_and_a_slot_that_is_no_host_is_logged(
@@ -263,13 +269,17 @@ async def test_request_that_no_robots_txt_covers_or_that_names_no_crawler_is_ign
         "HTTP:/example.com/page": "dont_obey_robotstxt",
         "http://1.2.3.4.5/page": "IPv4",
     }
-    agents = ("Mozilla/5.0 (X11)", "(nobody)", "curl/8.0")
     rows = [(url, UA, why) for url, why in why_by_url.items()]
-    for url, stated, why in rows + [("http://example.com/page", agent, "user_agent=") for agent in agents]:
+    rows += [
+        ("http://example.com/page", agent, "user_agent=") for agent in ("Mozilla/5.0 (X11)", "(nobody)", "curl/8.0")
+    ]
+    for url, stated, why in rows:
         crawler = crawler_with()
-        robots = RobotsTxtMiddleware.from_crawler(crawler)
-        with pytest.raises(IgnoreRequest, match=why):
-            await robots.process_request(Request(url, headers={"User-Agent": stated}))
+        with pytest.raises(IgnoreRequest) as ignored:
+            await RobotsTxtMiddleware.from_crawler(crawler).process_request(
+                Request(url, headers={"User-Agent": stated})
+            )
+        assert why in str(ignored.value), url
         assert crawler.stats.get_value("robotstxt/forbidden") == 1
 
 
