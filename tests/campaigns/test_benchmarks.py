@@ -1,11 +1,11 @@
 """Each benchmark runs and reports; what it crawls is checked; and answers are compared before anything is timed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from benchmarks import __main__ as runner
@@ -32,10 +32,6 @@ from benchmarks.urls import UrlKind, fresh_urls, kind_of
 from politesse._pacing.fleet.scripts import Script
 from politesse.testing import FAULTS
 from tests.support.violations import BEFORE_ROBOTS, FORBIDDEN, OVERLAP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.weekly, pytest.mark.realtime]
 

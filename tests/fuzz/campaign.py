@@ -3,20 +3,16 @@
 ``python -m tests.fuzz.campaign MODULE [libFuzzer options and directories]`` is that process: atheris never returns.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.fuzz.target import Target
+from tests.fuzz.target import Target
 
 MAX_S_PER_INPUT: Final = 5
 _MAX_RSS_MB: Final = 1024

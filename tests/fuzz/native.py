@@ -6,8 +6,6 @@ undefined, and a decision names a rule that exists. A small budget allows nothin
 Input: as for ``matching``; the line for the crawler is another form of the target.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import struct

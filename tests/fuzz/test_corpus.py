@@ -1,17 +1,12 @@
 """A short form of the fuzzing, without atheris: the corpus, and inputs that are like it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
 from politesse.robots import IMPLEMENTATION
 from tests.fuzz.__main__ import TARGETS
 from tests.fuzz.target import CORPUS, Target, mutants
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 no_core = pytest.mark.skipif(IMPLEMENTATION == "python", reason="there is no compiled core to compare")
 every_target = pytest.mark.parametrize(

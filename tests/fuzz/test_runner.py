@@ -1,7 +1,5 @@
 """The runner, what it finds, and the C of the compiled core under sanitizers."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import sys

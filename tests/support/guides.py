@@ -29,8 +29,6 @@ that it reads, and its prompts are unmistakable: the text between two prompts is
 an error, a warning or a hang is reported with its own line.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import contextlib
@@ -40,14 +38,12 @@ import re
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.support.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
 
 WIDEST: Final = 76
 """Columns of a line of code, so that `politesse guide` shows it whole in a terminal of 80."""
