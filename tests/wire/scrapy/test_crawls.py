@@ -72,6 +72,7 @@ async def test_stats_and_log_have_the_sites_that_were_closed_deferred_and_given_
     (line,) = [line for line in done.log.splitlines() if "Hosts closed for a time" in line]
     assert "WARNING: Hosts closed for a time: 3. Not fetched for that reason: 4 requests, of which 4 stay" in line
     assert "127.0.0.4 (4: retry-after until 20" in line
+    assert "does not use PolitePriorityQueue" not in done.log
 
 
 @pytest.mark.full
