@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +18,8 @@ from tests.support.modules import HOMES, MODULES
 from tests.wire.clients.browsers import browsing
 
 ROOT: Final = Path(__file__).parents[2]
-FOR_DEVELOPERS: Final = {"all", "bench", "docs", "guides", "test"}
 HERE: Final = "http://site.example/"
 COLOURS: Final = {"light": "default", "dark": "slate"}
-POLICY: Final = (ROOT / ".docs/pages/policy.md").read_text(encoding="utf-8")
-PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PUBLIC: Final = [
     *HOMES,
     *(name for name in MODULES if re.fullmatch(r"politesse\.integrations\.[a-z]\w*", name)),
@@ -32,6 +28,9 @@ PUBLIC: Final = [
     "politesse.ports",
     "politesse.robotrules",
 ]
+
+
+pytestmark = pytest.mark.weekly
 
 
 class Html(HTMLParser):
@@ -72,7 +71,6 @@ def pages(site: Path) -> dict[str, Html]:
     return {path.removesuffix("index.html"): Html(text) for path, text in found.items()}
 
 
-@pytest.mark.full
 def test_each_link_leads_to_a_page_and_an_anchor(site: Path, pages: dict[str, Html]) -> None:
     broken = []
     for place, page in pages.items():
@@ -88,30 +86,23 @@ def test_each_link_leads_to_a_page_and_an_anchor(site: Path, pages: dict[str, Ht
     assert sum(len(page.links) for page in pages.values()) > 1000
 
 
-@pytest.mark.full
 def test_each_guide_and_each_public_module_has_a_page(pages: dict[str, Html]) -> None:
     assert {f"guides/{topic}/" for topic in TOPICS} == {place for place in pages if place.startswith("guides/")}
     assert {f"reference/{name}/" for name in PUBLIC} == {place for place in pages if place.startswith("reference/")}
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", PUBLIC)
-def test_reference_has_each_public_name(name: str, pages: dict[str, Html]) -> None:
-    page = pages[f"reference/{name}/"]
-    shown = page.anchors | {urldefrag(link).fragment for link in page.links}
-    module = importlib.import_module(name)
-    exported = [each for each in getattr(module, "__all__", ()) if each != "__version__"]
-    assert [each for each in exported if not any(anchor.endswith(f".{each}") for anchor in shown)] == []
-    assert any(anchor.startswith(f"{name}.") for anchor in shown)
+def test_reference_has_each_public_name_and_shows_no_markup_of_a_docstring(pages: dict[str, Html]) -> None:
+    missing = []
+    for name in PUBLIC:
+        page = pages[f"reference/{name}/"]
+        shown = page.anchors | {urldefrag(link).fragment for link in page.links}
+        exported = [each for each in getattr(importlib.import_module(name), "__all__", ()) if each != "__version__"]
+        missing += [f"{name}.{each}" for each in exported if not any(one.endswith(f".{each}") for one in shown)]
+        assert any(anchor.startswith(f"{name}.") for anchor in shown), name
+    assert missing == []
+    assert [place for place, page in pages.items() if "<blockquote>" in page.text or "::</p>" in page.text] == []
 
 
-@pytest.mark.full
-def test_reference_shows_no_markup_of_a_docstring(pages: dict[str, Html]) -> None:
-    shown = [(place, mark) for place, page in pages.items() for mark in ("<blockquote>", "::</p>") if mark in page.text]
-    assert shown == []
-
-
-@pytest.mark.full
 def test_pages_and_styles_load_nothing_from_another_server(site: Path, pages: dict[str, Html]) -> None:
     assert {file for page in pages.values() for file in page.loaded if re.match(r"\w+:|//", file)} == set()
     for style in site.rglob("*.css"):
@@ -119,9 +110,7 @@ def test_pages_and_styles_load_nothing_from_another_server(site: Path, pages: di
         assert (style.name, loaded) == (style.name, [])
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "light"), (390, "dark"), (1280, "dark")])
 async def test_browser_shows_pages_and_a_search_without_an_error(width: int, scheme: Any, site: Path) -> None:
     asked: list[str] = []
     errors: list[str] = []
@@ -147,24 +136,3 @@ async def test_browser_shows_pages_and_a_search_without_an_error(width: int, sch
         await page.locator(".md-search-result__item").first.wait_for()
     assert set(asked) == {HERE}
     assert errors == []
-
-
-def test_policy_states_the_lower_bounds_of_the_project() -> None:
-    stated = {
-        library: (bound, need)
-        for library, bound, need in re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", POLICY, re.MULTILINE)
-    }
-    extras = PROJECT["optional-dependencies"]
-    bounds = dict.fromkeys(PROJECT["dependencies"], "always")
-    for extra in extras.keys() - FOR_DEVELOPERS:
-        bounds |= {one: f"extra `{extra}`" for one in extras[extra] if not one.startswith("politesse")}
-    assert {library: bound for library, (bound, _) in stated.items()} == dict(
-        one.partition(";")[0].split(">=") for one in bounds
-    )
-    assert [one for one, need in bounds.items() if not stated[one.split(">=")[0]][1].startswith(need)] == []
-
-
-def test_policy_names_the_pythons_of_the_project() -> None:
-    rows = re.findall(r"^\| (3[\d., ]+) \|", POLICY, re.MULTILINE)
-    named = {version for row in rows for version in row.split(", ")}
-    assert named == {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if ":: Python :: 3." in each}

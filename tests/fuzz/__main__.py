@@ -5,22 +5,22 @@ with sanitizers; ``python -m tests.fuzz TARGET FILE...`` does without atheris. T
 broken, and 0 otherwise.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
+from tests.fuzz import body, document, headers, lint, matching, native, native_reference, page, urls
 from tests.fuzz.campaign import fuzz
-from tests.fuzz.native.harness import compiler
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.native import compiler
+from tests.fuzz.target import Target
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.fuzz.target import Target
+TARGETS: Final[Mapping[str, Target]] = {
+    module.TARGET.name: module.TARGET
+    for module in (document, matching, headers, urls, body, lint, page, native_reference, native)
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,19 +8,15 @@ Input: an octet each for the encoding, for the limit, for how the rest is made i
 octet of that is changed, and for how it is cut into pieces; then the file, or the body itself.
 """
 
-from __future__ import annotations
-
 import gzip
 import random
 import zlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from politesse.fetch import BodyError, BoundedBody
 from politesse.ports import FaultKind
 from tests.fuzz.target import Target, choose, dictionary
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 ENCODINGS: Final = ("gzip", "deflate", "", "identity", "x-gzip", " GZip ", "br", "gzip, gzip")
 LIMITS: Final = (64, 1, 2, 7, 20, 300, 1000, 0, 100_000)
@@ -140,9 +136,4 @@ def _check_kept(kept: Result, whole: Result, limit: int) -> None:
     assert not beyond.strip(b"\r\n") or not any(octet in b"\r\n" for octet in beyond), "a whole line is missing"
 
 
-TARGET: Final = Target(
-    name="body",
-    check=check,
-    words=dictionary("body"),
-    max_octets=1024,
-)
+TARGET: Final = Target("body", check, dictionary("body"), 1024)

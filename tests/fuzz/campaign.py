@@ -1,18 +1,18 @@
-"""Fuzz a target for some time: libFuzzer in a process of its own, and its outcome."""
+"""Fuzz a target for some time: libFuzzer in a process of its own, and its outcome.
 
-from __future__ import annotations
+``python -m tests.fuzz.campaign MODULE [libFuzzer options and directories]`` is that process: atheris never returns.
+"""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.fuzz.target import Target
+from tests.fuzz.target import Target
 
 MAX_S_PER_INPUT: Final = 5
 _MAX_RSS_MB: Final = 1024
@@ -47,14 +47,11 @@ class Outcome:
 
 def fuzz(target: Target, seconds: int, output: Path) -> Outcome:
     """Fuzz a target; new inputs, findings and the log go to ``output``."""
-    fresh, found = output / "corpus", output / "findings"
+    fresh, found, words, log = (output / name for name in ("corpus", "findings", "words.dict", "log.txt"))
     for directory in (fresh, found):
         directory.mkdir(parents=True, exist_ok=True)
-    before = _files(fresh)
-    earlier = _files(found)
-    words = output / "words.dict"
+    before, earlier = set(fresh.iterdir()), set(found.iterdir())
     words.write_text("".join(f'"{_quoted(word)}"\n' for word in target.words), encoding="ascii")
-    log = output / "log.txt"
     options = {
         "max_total_time": seconds,
         "timeout": MAX_S_PER_INPUT,
@@ -65,7 +62,7 @@ def fuzz(target: Target, seconds: int, output: Path) -> Outcome:
         "print_final_stats": 1,
     }
     command = [
-        *(sys.executable, "-m", "tests.fuzz.engine", target.check.__module__),
+        *(sys.executable, "-m", __name__, target.check.__module__),
         *(f"-{name}={value}" for name, value in options.items()),
         *(str(directory) for directory in (fresh, target.directory) if directory.is_dir()),
     ]
@@ -84,22 +81,26 @@ def fuzz(target: Target, seconds: int, output: Path) -> Outcome:
             failed = True
     said = log.read_text(encoding="utf-8", errors="replace")
     coverage, features = map(int, (_PROGRESS.findall(said) or [(0, 0)])[-1])
-    runs = _RUNS.search(said)
-    return Outcome(
-        runs=int(runs[1]) if runs is not None else 0,
-        coverage=coverage,
-        features=features,
-        new=len(_files(fresh) - before),
-        findings=tuple(sorted(_files(found) - earlier)),
-        failed=failed,
-        log=log,
-    )
-
-
-def _files(directory: Path) -> set[Path]:
-    return set(directory.iterdir())
+    runs = int((_RUNS.findall(said) or [0])[0])
+    new, findings = len(set(fresh.iterdir()) - before), tuple(sorted(set(found.iterdir()) - earlier))
+    return Outcome(runs, coverage, features, new, findings, failed, log)
 
 
 def _quoted(word: bytes) -> str:
     """Return a word as libFuzzer's dictionaries write it."""
     return "".join(chr(octet) if chr(octet).isalnum() and octet < 128 else f"\\x{octet:02X}" for octet in word)
+
+
+def _engine() -> None:
+    """Fuzz the target of a module until libFuzzer ends."""
+    import atheris
+
+    module, *arguments = sys.argv[1:]
+    with atheris.instrument_imports(include=["politesse"]):
+        target = importlib.import_module(module).TARGET
+    atheris.Setup([module, *arguments], target.check)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    _engine()

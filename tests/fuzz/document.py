@@ -7,19 +7,13 @@ and a file that is cut at the end of a line is read as the start of the whole fi
 Input: one octet for the dialect, and the file.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from politesse.robots import Dialect, Quirk, RobotsTxt, product_token
+from politesse.robots import Dialect, Group, Line, Quirk, RobotsTxt, product_token
 from tests.fuzz import rows
 from tests.fuzz.target import Target, choose, dictionary, text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.robots import Group, Line
 
 _YEAR_S: Final = 365 * 86_400
 _DELAY: Final = re.compile(rb"[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20}")
@@ -125,9 +119,4 @@ def _octets(part: str) -> bytes:
     return part.encode("utf-8", "surrogateescape")
 
 
-TARGET: Final = Target(
-    name="document",
-    check=check,
-    words=dictionary("document"),
-    max_octets=2048,
-)
+TARGET: Final = Target("document", check, dictionary("document"), 2048)

@@ -8,32 +8,26 @@ answer is a line with the seconds until it comes, a status or the kind of a faul
 or the seconds until a second look; and lines of headers.
 """
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse import CacheOptions, PacingOptions
+from politesse._cache.options import AccessPolicy
 from politesse._cache.outcome import advance, standing
+from politesse._cache.record import Copy, Record
 from politesse._http.fields import joined_fields
 from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.backoff import HostBackoff
 from politesse._pacing.pace import Pace
 from politesse._pacing.refusals import Meaning, challenge_of, meaning_of
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult, Bound
 from tests.fuzz.target import Target, choose, dictionary, text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from politesse._cache.options import AccessPolicy
-    from politesse._cache.record import Copy, Record
-    from politesse.ports import FetchResult
 
 _DAY_S: Final = 86_400.0
 _CALENDAR_S: Final = 1e12  # more than from the year 1 to 9999
@@ -224,8 +218,5 @@ def _number(digits: str, most: int) -> int:
 
 
 TARGET: Final = Target(
-    name="headers",
-    check=check,
-    words=(*dictionary("headers"), *(f"\n\n86400 {kind} \n".encode() for kind in _FAULTS)),
-    max_octets=1024,
+    "headers", check, (*dictionary("headers"), *(f"\n\n86400 {kind} \n".encode() for kind in _FAULTS)), 1024
 )

@@ -7,8 +7,6 @@ among its matches.
 Input: one octet for the dialect and one for the number of reports; a line for a target; and the file.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 
@@ -68,10 +66,4 @@ def _check_explanation(robots: RobotsTxt, target: str, agent: str) -> None:
         assert explanation.ended_by.value == ""
 
 
-TARGET: Final = Target(
-    name="lint",
-    check=check,
-    words=dictionary("lint"),
-    max_octets=512,
-    short_runs=400,
-)
+TARGET: Final = Target("lint", check, dictionary("lint"), 512, short_runs=400)

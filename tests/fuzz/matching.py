@@ -8,24 +8,18 @@ Exempt are files in the dialect PERL with a host beyond ASCII: the literal readi
 Input: one octet for the dialect, then a line for the crawler, a line for the target, and the file.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
-from politesse.robots import Dialect, RobotsTxt
+from politesse.robots import Dialect, Match, RobotsTxt, RuleSet
 from politesse.verdict import Reason
 from tests.fuzz.rows import canonical, rows, utf_8
 from tests.fuzz.target import Target, choose, dictionary, text
 from tests.rules.properties import reference
+from tests.rules.properties.reference import Decision
 from tests.rules.properties.reference_dialects import REFERENCES
-
-if TYPE_CHECKING:
-    from politesse.robots import Match, RuleSet
-    from tests.rules.properties.reference import Decision
-
 
 _NO_ASCII_HOST: Final = re.compile(rb"//[^/?\r\n]*[\x80-\xff]")
 _MOST_NEAR: Final = 4
@@ -95,9 +89,4 @@ def _can_be_sent(path: bytes) -> bool:
     return True
 
 
-TARGET: Final = Target(
-    name="matching",
-    check=check,
-    words=dictionary("matching"),
-    max_octets=512,
-)
+TARGET: Final = Target("matching", check, dictionary("matching"), 512)

@@ -7,8 +7,6 @@ same error.
 Input: as for ``matching``. The octet for the dialect chooses the budget, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -87,9 +85,5 @@ def _answer(ask: Callable[[str], T], url: str) -> T | str:
 
 
 TARGET: Final = Target(
-    name="native_reference",
-    check=check,
-    words=matching.TARGET.words + dictionary("native_reference"),
-    max_octets=1_024,
-    seeds="matching",
+    "native_reference", check, matching.TARGET.words + dictionary("native_reference"), 1_024, seeds="matching"
 )

@@ -6,8 +6,6 @@ is an absolute http(s) URL in the form in which it is requested.
 Input: lines of headers; behind a blank line the body.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 
@@ -93,10 +91,4 @@ def _check_usage(headers: list[tuple[str, str]], body: bytes, page: PageDirectiv
     tdmrep_usage(file, "/a?b=%5B")
 
 
-TARGET: Final = Target(
-    name="page",
-    check=check,
-    words=dictionary("page"),
-    max_octets=1024,
-    short_runs=1_500,
-)
+TARGET: Final = Target("page", check, dictionary("page"), 1024, short_runs=1_500)

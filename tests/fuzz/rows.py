@@ -5,8 +5,6 @@ literal readings of tests/rules/properties know. It spells out lines that are re
 library documents as void.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

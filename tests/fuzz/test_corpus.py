@@ -1,18 +1,12 @@
 """A short form of the fuzzing, without atheris: the corpus, and inputs that are like it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
 from politesse.robots import IMPLEMENTATION
-from tests.fuzz.mutation import mutants
-from tests.fuzz.target import CORPUS, Target
-from tests.fuzz.targets import TARGETS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from tests.fuzz.__main__ import TARGETS
+from tests.fuzz.target import CORPUS, Target, mutants
 
 no_core = pytest.mark.skipif(IMPLEMENTATION == "python", reason="there is no compiled core to compare")
 every_target = pytest.mark.parametrize(
@@ -20,7 +14,7 @@ every_target = pytest.mark.parametrize(
     [
         pytest.param(target, id=name, marks=[no_core] if name == "native_reference" else [])
         for name, target in TARGETS.items()
-        if target.fuzz is None  # test_native.py has the other
+        if target.fuzz is None  # test_runner.py has the other
     ],
 )
 

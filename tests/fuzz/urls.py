@@ -7,8 +7,6 @@ literal reading of RFC 3986 5.2 gives.
 Input: a line with a URL, and the Location of a redirect that its robots.txt is answered with.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from typing import Final
@@ -131,9 +129,4 @@ def _check_joined(origin: Origin, location: str, target: Origin) -> None:
     )
 
 
-TARGET: Final = Target(
-    name="urls",
-    check=check,
-    words=dictionary("urls"),
-    max_octets=512,
-)
+TARGET: Final = Target("urls", check, dictionary("urls"), 512)

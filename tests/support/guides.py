@@ -29,8 +29,6 @@ that it reads, and its prompts are unmistakable: the text between two prompts is
 an error, a warning or a hang is reported with its own line.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import contextlib
@@ -40,14 +38,12 @@ import re
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.support.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
 
 WIDEST: Final = 76
 """Columns of a line of code, so that `politesse guide` shows it whole in a terminal of 80."""
@@ -171,7 +167,7 @@ async def findings(name: str, markdown: str, folder: Path, *, patience_s: float 
     servers = [block for block in blocks if block.is_server]
     run = _Run(folder, patience_s, redis=any(block.server_port == _REDIS for block in servers))
     run.save(blocks)
-    async with run.servers(servers) as failed, run.workers([block for block in blocks if block.is_worker]):
+    async with run.running(servers, [block for block in blocks if block.is_worker]) as failed:
         found += failed
         for block in blocks:
             if block.is_program:
@@ -188,33 +184,25 @@ def _wrong_forms(blocks: Sequence[Block]) -> Iterable[str]:
             yield f"{block.place()}: a block of the language {block.language!r}"
         elif block.language == "text" and (before is None or before.language not in _RUNS):
             yield f"{block.place()}: text that no block prints"
-        elif block.language == "py":
-            yield from _unparsable_python(block)
-        elif block.language == "json":
-            yield from _unparsable_json(block)
+        elif block.language in {"py", "json"}:
+            yield from _unparsable(block)
         if block.language in {"python", "py", "sh"}:
-            yield from _wide_lines(block)
+            for number, line in enumerate(block.code.splitlines(), 1):
+                if len(line) > WIDEST:
+                    yield f"{block.place(number)}: {len(line)} columns, more than {WIDEST}"
 
 
-def _unparsable_python(block: Block) -> Iterable[str]:
+def _unparsable(block: Block) -> Iterable[str]:
     try:
-        ast.parse(block.code)
+        if block.language == "py":
+            ast.parse(block.code)
     except SyntaxError as error:
         yield f"{block.place(error.lineno or 1)}: {error.msg}"
-
-
-def _unparsable_json(block: Block) -> Iterable[str]:
-    for number, line in enumerate(block.code.splitlines(), 1):
+    for number, line in enumerate(block.code.splitlines() if block.language == "json" else (), 1):
         try:
             json.loads(line)
         except ValueError as error:
             yield f"{block.place(number)}: {error}"
-
-
-def _wide_lines(block: Block) -> Iterable[str]:
-    for number, line in enumerate(block.code.splitlines(), 1):
-        if len(line) > WIDEST:
-            yield f"{block.place(number)}: {len(line)} columns, more than {WIDEST}"
 
 
 class _Run:
@@ -242,37 +230,24 @@ class _Run:
                 (self._folder / block.file).write_text(self._local(block.code))
 
     @contextlib.asynccontextmanager
-    async def servers(self, blocks: Sequence[Block]) -> AsyncIterator[list[str]]:
-        """Run the blocks that start servers until the end; yield their faults."""
-        found, running = [], dict[int, asyncio.subprocess.Process]()
+    async def running(self, servers: Sequence[Block], workers: Sequence[Block]) -> AsyncIterator[list[str]]:
+        """Run the blocks that start servers or workers until the end; yield the faults of the servers."""
+        found, processes, ports = [], list[asyncio.subprocess.Process](), set[int | None]()
         try:
-            for block in blocks:
+            for block in [*servers, *workers]:
                 port = block.server_port
-                assert port is not None
-                if port in running:
+                if port in ports - {None}:
                     found.append(f"{block.place()}: a second server")
                     continue
-                path = self._folder / f"server_{port}.log"
+                ports.add(port)
+                path = self._folder / f"block_{block.line}.log"
                 with path.open("wb") as log:
-                    running[port] = await self._start(["sh", "-c", self._local(block.code)], log.fileno())
-                if not await self._answers(self._ports[port]):
+                    processes.append(await self._start(["sh", "-c", self._local(block.code)], log.fileno()))
+                if port is not None and not await self._answers(self._ports[port]):
                     found.append(f"{block.place()}: the server does not answer: {path.read_text()}")
             yield found
         finally:
-            for process in running.values():
-                await _end(process)
-
-    @contextlib.asynccontextmanager
-    async def workers(self, blocks: Sequence[Block]) -> AsyncIterator[None]:
-        """Run the blocks that start workers until the end."""
-        running = []
-        try:
-            for block in blocks:
-                with (self._folder / f"worker_{block.line}.log").open("wb") as log:
-                    running.append(await self._start(["sh", "-c", self._local(block.code)], log.fileno()))
-            yield
-        finally:
-            for process in running:
+            for process in processes:
                 await _end(process)
 
     async def program(self, block: Block) -> list[str]:
@@ -310,12 +285,10 @@ class _Run:
             return [f"{block.place(number)}: it hangs"]
         if len(outputs) != len(lines) + 1 or _ERROR.search(outputs[-1]):
             return [f"{blocks[-1].place()}: the console ended with {outputs[-1]}"]
-        found = []
-        for block in blocks:
-            found += _compare_paste(
-                block, {number: out for (owner, number, _), out in zip(lines, outputs, strict=False) if owner is block}
-            )
-        return found
+        by_block: dict[Block, dict[int, str]] = {block: {} for block in blocks}
+        for (block, number, _), output in zip(lines, outputs, strict=False):
+            by_block[block][number] = output
+        return [fault for block, printed_at in by_block.items() for fault in _compare_paste(block, printed_at)]
 
     async def _finish(self, block: Block, command: Sequence[str], codes: set[int]) -> list[str]:
         process = await self._start(command, asyncio.subprocess.PIPE)
@@ -426,8 +399,7 @@ def _compare(block: Block, printed: str) -> list[str]:
 
 def _usual(text: str) -> str:
     """Return a text without times and ages, and without spaces at the ends of its lines."""
-    lines = (line.rstrip() for line in _AGE.sub("N s old", _MOMENT.sub("T", text)).strip("\n").splitlines())
-    return "\n".join(lines)
+    return "\n".join(map(str.rstrip, _AGE.sub("N s old", _MOMENT.sub("T", text)).strip("\n").splitlines()))
 
 
 def _pattern(shown: str) -> re.Pattern[str]:

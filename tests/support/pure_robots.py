@@ -1,7 +1,5 @@
 """A robots.txt as the reference in Python reads it, beside the compiled core."""
 
-from __future__ import annotations
-
 import pytest
 
 from politesse.robots import Dialect, RobotsTxt

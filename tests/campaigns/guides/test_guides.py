@@ -1,11 +1,12 @@
-"""Each guide does what it says: ``pytest tests/campaigns/guides/test_guides.py -k pacing`` runs one."""
+"""Each guide does what it says: ``pytest -m full tests/campaigns/guides/test_guides.py -k pacing`` runs one."""
 
 import asyncio
 import re
 import sys
+import textwrap
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -25,13 +26,13 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#[^)]*)?\)")
 @pytest.mark.full
 @pytest.mark.realtime
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
-async def test_guide_runs_as_written(guide: Path, tmp_path: Path) -> None:
-    if missing := [name for name in NEEDED.get(guide.name, ()) if find_spec(name) is None]:
+@pytest.mark.parametrize("guide", TEXTS)
+async def test_guide_runs_as_written(guide: str, tmp_path: Path) -> None:
+    if missing := [name for name in NEEDED.get(guide, ()) if find_spec(name) is None]:
         pytest.skip(f"{' and '.join(missing)} not installed; .ci/run installs them")
-    if guide.name == "browsers.md":
+    if guide == "browsers.md":
         chromium()
-    found = await findings(guide.name, TEXTS[guide.name], tmp_path)
+    found = await findings(guide, TEXTS[guide], tmp_path)
     assert not found, "\n\n".join(found)
 
 
@@ -45,31 +46,36 @@ async def test_recipe_of_the_guide_to_threads_suits_niquests(tmp_path: Path) -> 
     assert not found, "\n\n".join(found)
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
-def test_guide_opens_with_a_title_a_sentence_and_code_that_prints(guide: Path) -> None:
-    title, blank, sentence, *_ = TEXTS[guide.name].splitlines()
-    assert title.startswith("# ")
-    assert (blank, sentence[:1].isupper() or sentence.startswith("`")) == ("", True)
-    first = next(block for block in blocks_of(guide.name, TEXTS[guide.name]) if block.language == "python")
-    assert first.text is not None
-
-
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
-def test_links_of_a_guide_lead_to_guides(guide: Path) -> None:
-    prose = re.sub(r"^```.*?^```$", "", TEXTS[guide.name], flags=re.DOTALL | re.MULTILINE)
-    links = [link for link in LINK.findall(prose) if not link.startswith(("https://", "http://"))]
-    assert [link for link in links if link and link not in {path.name for path in GUIDES}] == []
-
-
-def test_topics_are_the_guides() -> None:
+def test_each_topic_is_a_guide_that_opens_with_a_title_a_sentence_and_code_that_prints() -> None:
     assert sorted(TOPICS) == sorted(path.stem for path in GUIDES)
+    assert [name for name, text in TEXTS.items() if not re.match(r"# .*\n\n[A-Z`]", text)] == []
+    first = {name: next(b for b in blocks_of(name, text) if b.language == "python") for name, text in TEXTS.items()}
+    assert [name for name, block in first.items() if block.text is None] == []
 
 
-# The test that the guide to testing shows finds a crawler that ignores robots.txt, and no fault with a polite one.
+def test_links_of_a_guide_lead_to_guides() -> None:
+    proses = {name: re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE) for name, text in TEXTS.items()}
+    links = [(name, link) for name, prose in proses.items() for link in LINK.findall(prose) if link]
+    assert [one for one in links if not one[1].startswith(("https://", "http://")) and one[1] not in TEXTS] == []
 
 
-GUIDE: Final = (Path(__file__).parents[3] / "src/politesse/guides/testing.md").read_text()
-CRAWLER: Final = """
+def test_policy_states_the_lower_bounds_and_the_pythons_of_the_project() -> None:
+    policy = (ROOT / ".docs/pages/policy.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    stated = {row[0]: row[1:] for row in re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", policy, re.MULTILINE)}
+    extras = project["optional-dependencies"]
+    bounds = dict.fromkeys(project["dependencies"], "always")
+    for extra in extras.keys() - {"all", "bench", "docs", "guides", "test"}:
+        bounds |= {one: f"extra `{extra}`" for one in extras[extra] if not one.startswith("politesse")}
+    assert {library: bound for library, (bound, _) in stated.items()} == dict(
+        one.partition(";")[0].split(">=") for one in bounds
+    )
+    assert [one for one, need in bounds.items() if not stated[one.split(">=")[0]][1].startswith(need)] == []
+    named = {version for row in re.findall(r"^\| (3[\d., ]+) \|", policy, re.MULTILINE) for version in row.split(", ")}
+    assert named == {each.rpartition(" ")[2] for each in project["classifiers"] if ":: Python :: 3." in each}
+
+
+CRAWLER = """
 from politesse import Disallowed, PacingOptions, Gatekeeper, PoliteSession
 
 async def crawl(urls):
@@ -85,12 +91,13 @@ async def crawl(urls):
 """
 
 
+@pytest.mark.full
 @pytest.mark.realtime
-@pytest.mark.parametrize(
-    ("mode", "outcome"), [("report", "2 failed, 1 passed"), pytest.param("enforce", "3 passed", marks=pytest.mark.full)]
-)
-async def test_example_of_the_guide_to_testing(mode: str, outcome: str, tmp_path: Path) -> None:
-    [example] = re.findall(r"^```py\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+@pytest.mark.parametrize(("mode", "outcome"), [("report", "2 failed, 1 passed"), ("enforce", "3 passed")])
+async def test_example_of_the_guide_to_testing_finds_a_crawler_that_ignores_robots_txt_and_no_fault_with_a_polite_one(
+    mode: str, outcome: str, tmp_path: Path
+) -> None:
+    [example] = re.findall(r"^```py\n(.*?)^```", TEXTS["testing.md"], re.DOTALL | re.MULTILINE)
     (tmp_path / "test_example.py").write_text(example)
     (tmp_path / "my_crawler.py").write_text(CRAWLER.replace("MODE", repr(mode)))
     # The plugin of LangSmith, which comes with the guides' libraries, is slow to load.
@@ -105,3 +112,119 @@ async def test_example_of_the_guide_to_testing(mode: str, outcome: str, tmp_path
     )
     printed = (await process.communicate())[0].decode()
     assert outcome in printed, printed
+
+
+# These tests find what is wrong with a guide.
+
+
+def fenced(language: str, code: str) -> str:
+    return f"```{language}\n{textwrap.dedent(code).strip()}\n```\n"
+
+
+async def wrong(folder: Path, *blocks: str, patience_s: float = 30.0) -> list[str]:
+    return await findings("bad.md", "\n".join(blocks), folder, patience_s=patience_s)
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_good_guide_has_no_findings(tmp_path: Path) -> None:
+    server = """
+        mkdir site && cd site
+        printf 'User-agent: *\\nDisallow: /private\\n' > robots.txt
+        printf 'A page' > index.html
+        python3 -m http.server 8000
+        """
+    program = """
+        import asyncio
+        from urllib.request import urlopen
+
+        async def main():
+            print(urlopen("http://localhost:8000/").read().decode())
+
+        asyncio.run(main())
+        """
+    paste = """
+        import asyncio
+        for number in range(2):
+            print(number)
+
+        print("http://localhost:8000")
+        await asyncio.sleep(0, 1)  # 1: what it returns
+        {"a": 2.71828, "b": "c"}  # {'a': 2.7..., 'b': 'c'}
+        None  # nothing is echoed, so that this is a remark
+        """
+    guide = [
+        fenced("sh", server),
+        fenced("python", program),
+        fenced("text", "A page"),
+        fenced("python", paste),
+        fenced("text", "0\n1\nhttp://localhost:8000"),
+        fenced("python", "[number,\n 3]  # [1, 3]"),
+        fenced("sh", "echo 2026-11-22T07:00:00Z, 3 s old; echo error >&2"),
+        fenced("text", "2026-01-01T00:00:00Z, 12 s old\nerror"),
+        fenced("sh", "pip install '.[all]'"),
+        fenced("py", "ROBOTSTXT_OBEY = True"),
+        fenced("json", '{"a": 1}\n{"b": 2}'),
+        fenced("python", "import two\nimport asyncio\nprint(two.SITE, __name__)\nasyncio.run(asyncio.sleep(0))"),
+        fenced("text", "http://localhost:8000/ __main__"),
+        fenced("py", '# two.py\nSITE = "http://localhost:8000/"'),
+    ]
+    assert await wrong(tmp_path, *guide) == []
+
+
+async def test_block_of_a_wrong_form_is_found(tmp_path: Path) -> None:
+    messages = {
+        fenced("", "1"): "a block of the language ''",
+        fenced("text", "1"): "text that no block prints",
+        fenced("py", "ADDONS = {"): "'{' was never closed",
+        fenced("json", "{"): "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        fenced("py", f"A = {'1' * 76}"): "80 columns, more than 76",
+    }
+    found = {block: await wrong(tmp_path, block) for block in messages}
+    assert found == {block: [f"bad.md:2: {message}"] for block, message in messages.items()}
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_fault_of_a_program_is_found_at_its_line(tmp_path: Path) -> None:
+    for number, (start, named, *codes) in enumerate(
+        [
+            ("bad.md:5: ", "unexpected indent", "def one():\n    number = 1\n\n    return number"),
+            ("bad.md:4: ", "SyntaxError", "for number in range(2):\n    number\nprint(1)"),
+            ("bad.md:7: ", "ZeroDivisionError", "import math", "math.pi\nmath.tau / 0"),
+            ("bad.md:3: ", "says '4', the console '3\\n'", "1 + 1  # 2\n1 + 2  # 4\n1 + 3  # 4, of course"),
+            ("bad.md:2: it ends with 1 and ", "TypeError", "import asyncio\nasyncio.run(asyncio.sleep())"),
+            ("bad.md:2: it ends with 1 and ", "UserWarning", 'import warnings\nwarnings.warn("old")  # asyncio.run()'),
+        ]
+    ):
+        (tmp_path / f"{number}").mkdir()
+        [found] = await wrong(tmp_path / f"{number}", *(fenced("python", code) for code in codes))
+        assert found.startswith(start), found
+        assert named in found
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_a_hang_or_a_server_that_does_not_start_is_found(tmp_path: Path) -> None:
+    hangs = {
+        fenced("python", "await asyncio.Event().wait()\n1 / 0"): "bad.md:2: it hangs",
+        fenced("python", "import asyncio\nasyncio.run(asyncio.Event().wait())"): "bad.md:2: it hangs after ",
+        fenced("sh", "sleep 60"): "bad.md:2: it hangs after ",
+        fenced("sh", "python3 -m http.server 8000 --wrong"): "bad.md:2: the server does not answer: usage",
+    }
+    for block, start in hangs.items():
+        [found] = await wrong(tmp_path, block, patience_s=3)
+        assert found.startswith(start), found
+
+
+@pytest.mark.full
+@pytest.mark.realtime
+async def test_wrong_output_is_found(tmp_path: Path) -> None:
+    for block in (
+        fenced("python", "import asyncio\nprint(1)\nasyncio.run(asyncio.sleep(0))"),
+        fenced("python", "import asyncio\nprint(1)"),
+        fenced("python", "await asyncio.sleep(0, 1)"),
+        fenced("sh", "echo 1; echo 2; echo 3"),
+    ):
+        [found] = await wrong(tmp_path, block, fenced("text", "2"))
+        assert found.startswith("bad.md:2: the guide shows\n2\nand it prints\n1\n")

@@ -8,7 +8,7 @@ import aiohttp
 import httpx
 import pytest
 
-from politesse import Disallowed, FetchOptions, Gatekeeper, HostPolicy, InvalidURL, PacingOptions, PoliteSession, Reason
+from politesse import Disallowed, FetchOptions, Gatekeeper, HostPolicy, InvalidURL, PoliteSession, Reason
 from politesse.fetch import PublicResolver
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
@@ -16,66 +16,59 @@ from politesse.testing import Fault, HostileServer, ScriptedResolver
 from politesse.testing.answers import FILE, response
 from politesse.testing.faults import ODD_LOOPBACKS, PRIVATE_LITERALS
 from politesse.verdict import AccessResult
+from tests.support.sites import EAGER, UA
 
-UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 DENY: Final = FetchOptions(private_addresses="deny", connect_timeout_s=2, total_timeout_s=5)
 NO_FAULT: Final = Fault(name="none", robots=response(200, FILE), result=AccessResult.SUCCESSFUL)
+INSIDE: Final = Fault(name="inside", robots=response(200, FILE), host="inside.example")
 
 
-async def _verdict(url: str, names: ScriptedResolver, options: FetchOptions | None = DENY) -> tuple[Reason, str]:
-    async with Gatekeeper(UA, fetch=options, resolver=names) as gate:
+async def _verdict(url: str, addresses: Sequence[str] = (), options: FetchOptions | None = DENY) -> tuple[Reason, str]:
+    names = ScriptedResolver({"inside.example": addresses})
+    async with Gatekeeper(UA, fetch=options, resolver=names, pacing=EAGER) as gate:
         verdict = await gate.check(url)
         return verdict.reason, verdict.note if verdict.source is None else verdict.source.fault
 
 
-@pytest.mark.parametrize("address", PRIVATE_LITERALS.values(), ids=PRIVATE_LITERALS.keys())
-async def test_a_literal_is_denied(address: str) -> None:
+async def test_a_literal_is_denied() -> None:
     async with HostileServer(NO_FAULT) as server:
         port = server.origin.rpartition(":")[2]
-        reason, fault = await _verdict(f"http://{address}:{port}/page", ScriptedResolver({}))
-        assert reason is Reason.POLICY_DENY
-        assert fault.endswith("is a private address, and private_addresses='deny'")
+        for address in PRIVATE_LITERALS.values():
+            reason, fault = await _verdict(f"http://{address}:{port}/page")
+            assert reason is Reason.POLICY_DENY, address
+            assert fault.endswith("is a private address, and private_addresses='deny'"), address
         assert server.log == []
 
 
-@pytest.mark.parametrize(
-    "addresses",
-    [["127.0.0.1"], ["::1", "127.0.0.1"], ["::ffff:127.0.0.1"], ["64:ff9b::7f00:1"], ["fe80::1%lo", "127.0.0.1"]],
-)
-async def test_a_name_of_private_addresses_only_is_denied(addresses: Sequence[str]) -> None:
-    async with HostileServer(Fault(name="inside", robots=response(200, FILE), host="inside.example")) as server:
-        reason, fault = await _verdict(server.url("/page"), ScriptedResolver({"inside.example": addresses}))
-        assert reason is Reason.UNREACHABLE
-        assert "which is private" in fault
+async def test_a_name_of_private_addresses_only_is_denied_and_by_default_allowed() -> None:
+    v6 = (["::1", "127.0.0.1"], ["::ffff:127.0.0.1"], ["64:ff9b::7f00:1"], ["fe80::1%lo", "127.0.0.1"])
+    async with HostileServer(INSIDE) as server:
+        for addresses in (["127.0.0.1"], *v6):
+            reason, fault = await _verdict(server.url("/page"), addresses)
+            assert reason is Reason.UNREACHABLE, addresses
+            assert "which is private" in fault, addresses
         assert server.log == []
+        assert (await _verdict(server.url("/page"), ["127.0.0.1"], None))[0] is Reason.NO_RULE
 
 
-async def test_a_name_of_a_private_address_is_allowed_by_default() -> None:
-    async with HostileServer(Fault(name="inside", robots=response(200, FILE), host="inside.example")) as server:
-        names = ScriptedResolver({"inside.example": ["127.0.0.1"]})
-        reason, _ = await _verdict(server.url("/page"), names, None)
-        assert reason is Reason.NO_RULE
-
-
-@pytest.mark.parametrize("spelling", ODD_LOOPBACKS.values(), ids=ODD_LOOPBACKS.keys())
-@pytest.mark.parametrize("options", [DENY, None], ids=["denied", "default"])
-async def test_an_odd_spelling_of_an_address_is_an_invalid_url(spelling: str, options: FetchOptions | None) -> None:
-    async with Gatekeeper(UA, fetch=options, resolver=ScriptedResolver({})) as gate:
-        with pytest.raises(InvalidURL, match="write an IPv4 address as four numbers"):
-            await gate.check(f"http://{spelling}/")
+async def test_an_odd_spelling_of_an_address_is_an_invalid_url() -> None:
+    for options in (DENY, None):
+        for spelling in ODD_LOOPBACKS.values():
+            with pytest.raises(InvalidURL, match="write an IPv4 address as four numbers"):
+                await _verdict(f"http://{spelling}/", options=options)
 
 
 async def test_a_page_is_not_fetched_from_a_name_that_became_private_after_its_robots_txt() -> None:
-    fault = Fault(name="rebinds", robots=response(200, FILE), host="rebound.example")
-    async with HostileServer(fault) as server:
-        names = ScriptedResolver({"rebound.example": ["127.0.0.1"]})
-        pacing = PacingOptions(min_delay_s=0.0)
-        async with Gatekeeper(UA, resolver=names, pacing=pacing) as gate:
-            assert await gate.check(server.url("/page"))
-            connector = aiohttp.TCPConnector(resolver=PublicResolver(names))
-            async with PoliteSession(gate, connector=connector) as web:
-                with pytest.raises(aiohttp.ClientConnectorError, match=r"rebound\.example has no address"):
-                    await web.get(server.url("/page"))
+    names = ScriptedResolver({"inside.example": ["127.0.0.1"]})
+    async with (
+        HostileServer(INSIDE) as server,
+        Gatekeeper(UA, resolver=names, pacing=EAGER) as gate,
+    ):
+        assert await gate.check(server.url("/page"))
+        connector = aiohttp.TCPConnector(resolver=PublicResolver(names))
+        async with PoliteSession(gate, connector=connector) as web:
+            with pytest.raises(aiohttp.ClientConnectorError, match=r"inside\.example has no address"):
+                await web.get(server.url("/page"))
         assert server.pages == []
 
 
@@ -86,30 +79,20 @@ async def test_a_public_resolver_gives_a_connector_usable_addresses() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "inside.example"])
-async def test_robots_txt_of_a_private_address_is_no_page_either(host: str) -> None:
+async def test_neither_robots_txt_as_a_page_nor_a_redirect_of_a_stranger_leads_to_a_private_address(host: str) -> None:
     names = ScriptedResolver({"inside.example": ["127.0.0.1"]})
-    async with HostileServer(NO_FAULT) as server, Gatekeeper(UA, fetch=DENY, resolver=names) as gate:
-        url = f"http://{host}:{server.origin.rpartition(':')[2]}/robots.txt"
-        assert not await gate.check(url)
-        for request in (_by_session, _by_middleware, _by_httpx):
-            with pytest.raises(Disallowed, match="private"):
-                await request(gate, url)
-        assert server.log == []
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "inside.example"])
-@pytest.mark.parametrize("page", ["/robots.txt", "/page"])
-async def test_a_redirect_of_a_stranger_leads_to_no_private_address(host: str, page: str) -> None:
-    names = ScriptedResolver({"inside.example": ["127.0.0.1"]})
-    async with HostileServer(NO_FAULT) as server, Gatekeeper(UA, fetch=DENY, resolver=names) as gate:
-        port = server.origin.rpartition(":")[2]
-        redirect = response(302, Location=f"http://{host}:{port}{page}")
-        stranger = Fault(name="stranger", robots=response(404), hops={"/page": redirect}, host="stranger.example")
+    denying = Gatekeeper(UA, fetch=DENY, resolver=names, pacing=EAGER)
+    async with HostileServer(NO_FAULT) as server, denying as gate:
+        base = f"http://{host}:{server.origin.rpartition(':')[2]}"
+        assert not await gate.check(f"{base}/robots.txt")
+        gate.set_policy("stranger.example", HostPolicy(exempt=True, reason="on loopback, as all in this test"))
+        hops = {f"/to{page}": response(302, Location=f"{base}{page}") for page in ("/robots.txt", "/page")}
+        stranger = Fault(name="stranger", robots=response(404), hops=hops, host="stranger.example")
         async with HostileServer(stranger) as elsewhere:
-            gate.set_policy("stranger.example", HostPolicy(exempt=True, reason="on loopback, as all in this test"))
-            for request in (_by_session, _by_middleware, _by_httpx):
-                with pytest.raises(Disallowed, match="private"):
-                    await request(gate, elsewhere.url("/page"))
+            for url in (f"{base}/robots.txt", *map(elsewhere.url, hops)):
+                for request in (_by_session, _by_middleware, _by_httpx):
+                    with pytest.raises(Disallowed, match="private"):
+                        await request(gate, url)
         assert server.log == []
 
 

@@ -8,8 +8,8 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,12 @@ import pytest
 
 from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, Reason
 from politesse.events import Decided, Event, RobotsFetched
-from politesse.testing import Exchange, assert_polite
-from politesse.verdict import Verdict
-from tests.campaigns.hostile import web
+from politesse.testing import FAULTS, Exchange, Fault, HostileServer, assert_polite
+from politesse.testing.answers import FILE, Reply, closes_at_once, never_answers, repeats, resets, response
+from politesse.testing.hostile import PAGE
+from politesse.verdict import AccessResult, Verdict
+from tests.support.scripted import UA
 
-UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"
 PAGE_TIMEOUT_S: Final = 1.0
 MIN_DELAY_S: Final = 0.2
 SLACK_S: Final = 0.005
@@ -34,6 +35,108 @@ OPTIONS: Final[dict[str, Any]] = {
     "fetch": FetchOptions(connect_timeout_s=1.0, total_timeout_s=2.0),
     "pacing": PacingOptions(min_delay_s=MIN_DELAY_S, adaptive_factor=0.0),
 }
+
+
+# The web: in a process of its own, with the logs of its servers.
+
+_IDLE_S: Final = 30.0
+
+CLOSED: Final = "User-agent: *\nDisallow: /\n"
+FLAPPING: Final = "5xx-flapping"
+
+ROBOTS_FAULTS: Final = [fault for fault in FAULTS.values() if fault.certificate is None and not fault.host]
+PAGE_FAULTS: Final[dict[str, Reply]] = {
+    "page-429": response(429, Retry_After="1"),
+    "page-503": response(503, Retry_After="2"),
+    "page-503-without-retry-after": response(503),
+    "page-reset": resets(PAGE[:-5]),
+    "page-closes": closes_at_once,
+    "page-never-answers": never_answers,
+    "page-endless": repeats(PAGE[:15] + b"\r\n\r\n", b"<p>more</p>" * 1000),
+}
+PACES: Final = ("", "", "", "Crawl-delay: 0.5\n", "Crawl-delay: 2\n", "Request-rate: 2/1\n")
+
+
+@dataclass(frozen=True)
+class Site:
+    """An origin, with its fault and its rules.
+
+    Attributes:
+        origin: as in ``http://127.1.2.3:8081``.
+        fault: its name; empty for a good one.
+        robots: its rules, or an equivalent of its fault.
+        answers: whether it answers requests for robots.txt.
+    """
+
+    origin: str
+    fault: str
+    robots: str
+    answers: bool
+
+
+def _choose(chance: random.Random) -> tuple[str, Fault, Reply, str]:
+    """Return the name of a fault, the answers for robots.txt and for pages, and the equivalent rules."""
+    if chance.random() < 1 / 3:
+        if chance.random() < 1 / 2:
+            fault = chance.choice(ROBOTS_FAULTS)
+            return fault.name, fault, PAGE, _meaning(fault)
+        name = chance.choice(list(PAGE_FAULTS))
+        return name, _good(FILE.decode()), PAGE_FAULTS[name], FILE.decode()
+    robots = f"User-agent: *\n{chance.choice(PACES)}Disallow: /private\n"
+    return "", _good(robots), PAGE, robots
+
+
+def _good(robots: str) -> Fault:
+    return Fault(name="none", robots=response(200, robots.encode()), result=AccessResult.SUCCESSFUL)
+
+
+def _meaning(fault: Fault) -> str:
+    if fault.name == FLAPPING:
+        return FILE.decode()
+    if not fault.allows_page:
+        return CLOSED
+    return "" if fault.allows_private else FILE.decode()
+
+
+async def serve_a_web() -> None:
+    number, seed = json.loads(sys.stdin.readline())
+    chance = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        sites, servers = [], []
+        for n in range(number):
+            name, fault, page, robots = _choose(chance)
+            address = f"127.{1 + n // 62_500}.{n // 250 % 250}.{1 + n % 250}"
+            server = await stack.enter_async_context(HostileServer(fault, address=address, every_page=page))
+            servers.append((server, fault))
+            sites.append(Site(server.origin, name, robots, fault.listens and fault.accepts))
+        _write([asdict(site) for site in sites])
+        await asyncio.to_thread(sys.stdin.read)
+        await _until_idle([server for server, _ in servers])
+        logs = {
+            server.origin: [asdict(exchange) for exchange in server.log if exchange.url not in _hops(server, fault)]
+            for server, fault in servers
+        }
+        _write([logs, sum(server.open_connections for server, _ in servers)])
+
+
+async def _until_idle(servers: list[HostileServer]) -> None:
+    """Wait until the connections end; a slow answer, too, notices within that time that its client has gone."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_IDLE_S):
+            while any(server.open_connections for server in servers):
+                await asyncio.sleep(0.05)
+
+
+def _write(said: object) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def _hops(server: HostileServer, fault: Fault) -> set[str]:
+    return {server.url(target) for target in fault.hops}
+
+
+# The crawler, and the judgement.
 
 
 class Crawl:
@@ -145,12 +248,12 @@ class Crawl:
             self.decided[event.verdict.reason] += 1
 
 
-def _judge(sites: Mapping[str, web.Site], log: list[Exchange]) -> None:
+def _judge(sites: Mapping[str, Site], log: list[Exchange]) -> None:
     robots = {origin: site.robots for origin, site in sites.items()}
     assert_polite(log, robots, agent="ExampleBot", min_delay_s=MIN_DELAY_S, slack_s=SLACK_S, min_refetch_s=RETRY_MIN_S)
 
 
-def _as_known(site: web.Site, exchange: Exchange, crawl: Crawl) -> Exchange:
+def _as_known(site: Site, exchange: Exchange, crawl: Crawl) -> Exchange:
     """Return an exchange as the crawler knows it, because its pace counts from there.
 
     A server may read a request, and notice that its client has gone, after the turn has ended: a page ends no later
@@ -174,16 +277,14 @@ def _check_flapping(log: list[Exchange]) -> None:
         assert asked >= 2 or exchange.url.endswith("/robots.txt")
 
 
-async def _start_web(origins: int, seed: int) -> tuple[asyncio.subprocess.Process, dict[str, web.Site]]:
+async def _start_web(origins: int, seed: int) -> tuple[asyncio.subprocess.Process, dict[str, Site]]:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", web.__name__, stdin=pipe, stdout=pipe, limit=2**30
-    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=pipe, stdout=pipe, limit=2**30)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps([origins, seed]).encode() + b"\n")
     async with asyncio.timeout(60):
-        sites = [web.Site(**site) for site in json.loads(await process.stdout.readline())]
+        sites = [Site(**site) for site in json.loads(await process.stdout.readline())]
     return process, {site.origin: site for site in sites}
 
 
@@ -248,7 +349,7 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
         got = len(logs[origin]) - asked
         assert crawl.answered[origin] <= got <= crawl.sent[origin], site
         pages += got
-        if site.fault == web.FLAPPING:
+        if site.fault == FLAPPING:
             _check_flapping(logs[origin])
     assert crawl.cancelled > 0
     assert pages > healthy, "a crawl that hardly asks proves nothing"
@@ -263,9 +364,13 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
 @pytest.mark.parametrize(
     ("origins", "tasks", "seconds"),
     [
-        pytest.param(60, 20, 5.0, id="short"),
+        pytest.param(60, 20, 5.0, id="short", marks=pytest.mark.full),
         pytest.param(1000, 100, 60.0, id="long", marks=[pytest.mark.weekly, pytest.mark.timeout(900)]),
     ],
 )
 def test_a_crawl_of_a_hostile_web_is_polite_and_leaks_nothing(origins: int, tasks: int, seconds: float) -> None:
     asyncio.run(_soak(origins, tasks, seconds, seed=9309), debug=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_a_web())

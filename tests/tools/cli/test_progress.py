@@ -9,7 +9,7 @@ from rich.console import Console
 
 from politesse import Gatekeeper, PoliteQueue
 from politesse.cli import progress
-from politesse.cli.crawl_records import CrawlRecords
+from politesse.cli.crawl_command import CrawlRecords
 from politesse.cli.progress import CrawlBar, CrawlView
 from politesse.queue import CrawlPage, CrawlProgress
 from politesse.testing import ManualClock, ScriptedFetcher

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -25,9 +25,12 @@ QUICK: Final = ADDON | {
     "POLITESSE_PACING": {"adaptive_factor": 0.0, "backoff_min_s": 0.5},
     "POLITESSE_CACHE": {"retry_min_s": 1.0},
 }
-FORGETFUL: Final = QUICK | {"POLITESSE_STORE": False}
-"""The next run of a job finds sites that have changed, and has no stored copy of their robots.txt."""
+PATIENT: Final = QUICK | {"POLITESSE_CACHE": {}}
+"""A robots.txt that is unreachable is asked for once in a crawl."""
 OPEN: Final = "User-agent: *\nAllow: /\n"
+
+Answer = Callable[[], web.Response]
+Robots = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _MAX_CRAWL_S: Final = 100.0  # a crawl that hangs; the machine may be slow
 
@@ -48,11 +51,8 @@ class Crawl:
     log: str
     elapsed_s: float
 
-    def robots_stats(self) -> dict[str, int | str]:
-        return {name: value for name, value in self.stats.items() if name.startswith("robotstxt/")}
-
-    def politesse_stats(self) -> dict[str, int | str]:
-        prefix = "politesse/"
+    def stats_of(self, prefix: str) -> dict[str, int | str]:
+        """Return the stats whose names start so, without that start."""
         return {name.removeprefix(prefix): value for name, value in self.stats.items() if name.startswith(prefix)}
 
 
@@ -77,13 +77,15 @@ async def crawl(
     return Crawl(**json.loads(out), log=log, elapsed_s=time.monotonic() - started)
 
 
+async def visit(settings: Mapping[str, object], *sites: "Site", path: str = "/", **task: Any) -> Crawl:
+    """Serve sites, and run a crawl that starts at one page of each."""
+    async with serving(*sites):
+        return await crawl([f"{site.base}{path}" for site in sites], settings, **task)
+
+
 async def start(task: str, environment: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-W",
-        "default::ResourceWarning",
-        SPIDER,
-        task,
+        *(sys.executable, "-W", "default::ResourceWarning", SPIDER, task),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=os.environ | (environment or {}),
@@ -91,14 +93,9 @@ async def start(task: str, environment: Mapping[str, str] | None = None) -> asyn
 
 
 async def crawl_until(
-    number: int,
-    when: Callable[[], bool],
-    urls: list[str],
-    settings: Mapping[str, object],
-    *,
-    kill_after_s: float | None = None,
+    number: int, when: Callable[[], bool], urls: list[str], settings: Mapping[str, object], kill_s: float | None = None
 ) -> str:
-    """Run a crawl until a condition holds, send it a signal, and maybe kill it; return its log."""
+    """Run a crawl until a condition holds, send it a signal, and kill it ``kill_s`` later; return its log."""
     process = await start(json.dumps({"urls": urls, "settings": settings}))
     ended = asyncio.ensure_future(process.communicate())
     try:
@@ -107,10 +104,9 @@ async def crawl_until(
                 await asyncio.sleep(0.02)
             if not ended.done():
                 process.send_signal(number)
-            if kill_after_s is not None:
-                await asyncio.wait({ended}, timeout=kill_after_s)
-                if not ended.done():
-                    process.kill()
+            await asyncio.wait({ended}, timeout=kill_s)
+            if not ended.done():
+                process.kill()
             _, err = await asyncio.shield(ended)
     finally:
         if process.returncode is None:
@@ -123,8 +119,8 @@ async def crawl_until(
 class Site:
     """An origin on loopback that records its requests, as ``Exchange`` and as header fields."""
 
-    robots: str | int | Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = 404
-    pages: dict[str, Callable[[], web.Response]] = field(default_factory=dict)
+    robots: str | int | Robots = 404
+    pages: dict[str, Answer] = field(default_factory=dict)
     page_s: float = 0.0
     base: str = ""
     exchanges: list[Exchange] = field(default_factory=list)
@@ -134,6 +130,10 @@ class Site:
     @property
     def paths(self) -> list[str]:
         return [exchange.url.removeprefix(self.base) for exchange in self.exchanges]
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"{self.base}{path}" for path in self.pages]
 
     @property
     def page_paths(self) -> list[str]:
@@ -154,21 +154,12 @@ class Site:
         try:
             response = await (self._robots(request) if request.path == "/robots.txt" else self._page(request))
         finally:
-            self._note(request, started, response)
+            given = response.headers.get("Retry-After")
+            retry_after_s = None if given is None else float(given)
+            url = f"{self.base}{request.path_qs}"
+            self.agents.append(request.headers.get("User-Agent", "").partition("/")[0])
+            self.exchanges.append(Exchange(url, started, time.monotonic(), response.status, retry_after_s))
         return response
-
-    def _note(self, request: web.BaseRequest, started: float, response: web.StreamResponse) -> None:
-        retry_after = response.headers.get("Retry-After")
-        self.agents.append(request.headers.get("User-Agent", "").partition("/")[0])
-        self.exchanges.append(
-            Exchange(
-                f"{self.base}{request.path_qs}",
-                started,
-                time.monotonic(),
-                response.status,
-                None if retry_after is None else float(retry_after),
-            )
-        )
 
     async def _robots(self, request: web.BaseRequest) -> web.StreamResponse:
         self.robots_headers.append(dict(request.headers))
@@ -180,20 +171,29 @@ class Site:
 
     async def _page(self, request: web.BaseRequest) -> web.StreamResponse:
         await asyncio.sleep(self.page_s)
-        page = self.pages.get(request.path_qs)
-        return web.Response(status=404) if page is None else page()
+        return self.pages.get(request.path_qs, status(404))()
 
 
-def html(*links: str) -> Callable[[], web.Response]:
-    text = "".join(f'<a href="{link}">on</a>' for link in links)
-    return lambda: web.Response(text=f"<html><body>{text}</body></html>", content_type="text/html")
+def html(*links: str) -> Answer:
+    body = "".join(f'<a href="{link}">on</a>' for link in links)
+    return text(f"<html><body>{body}</body></html>", Content_Type="text/html")
 
 
-def redirect(location: str) -> Callable[[], web.Response]:
-    return lambda: web.Response(status=302, headers={"Location": location})
+def status(number: int, body: str | bytes = "", **headers: str) -> Answer:
+    octets = body.encode() if isinstance(body, str) else body
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda: web.Response(status=number, body=octets, headers=fields)
 
 
-def in_turn(*answers: Callable[[], web.Response]) -> Callable[[], web.Response]:
+def text(body: str | bytes, **headers: str) -> Answer:
+    return status(200, body, **headers)
+
+
+def redirect(location: str) -> Answer:
+    return status(302, Location=location)
+
+
+def in_turn(*answers: Answer) -> Answer:
     """Answer with one after the other; the last stays."""
     left = list(answers)
 
@@ -203,27 +203,29 @@ def in_turn(*answers: Callable[[], web.Response]) -> Callable[[], web.Response]:
     return answer
 
 
-def text(body: str | bytes, **headers: str) -> Callable[[], web.Response]:
-    octets = body.encode() if isinstance(body, str) else body
-    return lambda: web.Response(body=octets, headers={name.replace("_", "-"): value for name, value in headers.items()})
+def answering(*answers: Answer) -> Robots:
+    """Return a robots.txt that is answered with one after the other; the last stays."""
+    answer = in_turn(*answers)
 
-
-def status(number: int, **headers: str) -> Callable[[], web.Response]:
-    return lambda: web.Response(
-        status=number, headers={name.replace("_", "-"): value for name, value in headers.items()}
-    )
-
-
-def answering(answer: Callable[[], web.Response]) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     async def robots(_: web.BaseRequest) -> web.StreamResponse:
         return answer()
 
     return robots
 
 
-def chain(number: int) -> dict[str, Callable[[], web.Response]]:
+def wide(robots: str | int | Robots, number: int) -> Site:
+    """Return a site of a front page and the pages that it links."""
+    paths = [f"/{place}" for place in range(number)]
+    return Site(robots, {"/": html(*paths), **dict.fromkeys(paths, html())})
+
+
+def chain(number: int) -> dict[str, Answer]:
     """Return pages that are found one by one."""
     return {f"/{place}": html(f"/{place + 1}") for place in range(number - 1)} | {f"/{number - 1}": html()}
+
+
+def giving_up_after(seconds: float) -> dict[str, object]:
+    return {"POLITESSE_MAX_WAIT": seconds, "POLITESSE_MAX_UNREACHABLE": seconds}
 
 
 @asynccontextmanager

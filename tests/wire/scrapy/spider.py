@@ -14,7 +14,7 @@ from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.http import Response, TextResponse
 from scrapy.utils.python import global_object_name
 
-from politesse import CacheOptions, PacingOptions
+from politesse import CacheOptions, Gatekeeper, HostPolicy, PacingOptions
 from politesse.events import Event, FleetAway
 from politesse.integrations.scrapy import RobotsTxtMiddleware
 from politesse.page import followable_links
@@ -26,6 +26,37 @@ if TYPE_CHECKING:
 TASK: dict[str, Any] = json.loads(sys.argv[1])
 DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": {}, "data_txt": [], "said": {}, "types": {}}
 DONE |= {"decisions": 0}
+
+
+def gate_of(crawler: Crawler) -> Gatekeeper:
+    middleware = crawler.get_downloader_middleware(RobotsTxtMiddleware)
+    assert middleware is not None
+    return middleware.gate
+
+
+class Meddler:
+    """A downloader middleware behind RobotsTxtMiddleware: it changes a request, or the gate, as the path names."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Meddler:
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        if request.meta.get("dont_obey_robotstxt"):
+            return None
+        gate = gate_of(self._crawler)
+        if "/replace" in request.url:
+            return request.replace(url=request.url.replace("/replace", "/private"))
+        if "/host" in request.url:
+            request.headers["Host"] = "other.example"
+        if "/forget" in request.url:
+            await gate.forget(request.url)
+        if "/deny" in request.url:
+            gate.set_policy(request.url.split("/")[2].split(":")[0], HostPolicy(deny=True))
+        return None
 
 
 class TaskSpider(Spider):
@@ -64,9 +95,7 @@ class TaskSpider(Spider):
             fetch = self.crawler.engine.download_async
             await asyncio.gather(*(fetch(self.request(url)) for url in TASK["direct"][response.url]))
         if TASK.get("data_txt"):
-            middleware = self.crawler.get_downloader_middleware(RobotsTxtMiddleware)
-            assert middleware is not None
-            answer = await middleware.gate.datatxt(response.url)
+            answer = await gate_of(self.crawler).datatxt(response.url)
             DONE["data_txt"].append([answer.outcome, answer.text])
         if TASK.get("followable"):
             # As spiders do who hand all of it on.
@@ -101,9 +130,7 @@ def crawl_when_away(process: AsyncCrawlerProcess, crawler: Crawler, settings: di
             process.crawl(type("LaterSpider", (TaskSpider,), {"name": "later", "custom_settings": settings}))
 
     def opened() -> None:
-        middleware = crawler.get_downloader_middleware(RobotsTxtMiddleware)
-        assert middleware is not None
-        middleware.gate.subscribe(note)
+        gate_of(crawler).subscribe(note)
 
     crawler.signals.connect(opened, signals.spider_opened, weak=False)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from aiohttp import web
 
 from tests.wire.scrapy.crawling import (
     OPEN,
     QUICK,
+    Robots,
     Site,
     answering,
     crawl,
@@ -21,72 +23,62 @@ from tests.wire.scrapy.crawling import (
     serving,
     status,
     text,
+    wide,
 )
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 RUNS: Final = 4
 SLOWER: Final = QUICK | {"DOWNLOAD_DELAY": 0.1}
 SCRAPYS_OWN: Final = {"DOWNLOAD_DELAY": 0.3, "CONCURRENT_REQUESTS": 1, "ROBOTSTXT_OBEY": True}
 
 
-def tree(robots: object, width: int) -> Site:
+def tree(robots: str | int | Robots, width: int) -> Site:
     """Return a site of pages on three levels, ``width`` links on each page of the first two."""
     pages = {"/": html(*(f"/{one}" for one in range(width)))}
     for one in range(width):
         pages[f"/{one}"] = html(*(f"/{one}/{two}" for two in range(width)))
         pages |= {f"/{one}/{two}": html() for two in range(width)}
-    return Site(robots, pages)  # type: ignore[arg-type]
+    return Site(robots, pages)
 
 
-def sites() -> list[Site]:
-    slow = "User-agent: *\nCrawl-delay: 0.3\n"
-    shut = answering(in_turn(status(503), text(OPEN)))
-    return [tree(404, 5), tree(slow, 3), tree(shut, 4), tree(hanging_once(), 2)]
-
-
-def hanging_once() -> object:
+def hanging_once() -> Robots:
     """Answer the first request for robots.txt so late that the run is interrupted before."""
     waits_s = iter([5.0])
 
-    async def robots(_: object) -> object:
+    async def robots(_: object) -> web.StreamResponse:
         await asyncio.sleep(next(waits_s, 0.0))
         return text(OPEN)()
 
     return robots
 
 
-async def crawl_in_runs(number: int, all_sites: list[Site], settings: dict[str, object]) -> None:
-    urls = [f"{site.base}/" for site in all_sites]
-    total = sum(len(site.pages) for site in all_sites)
-
-    def has_made(requests: int) -> bool:
-        return sum(len(site.page_paths) for site in all_sites) >= requests
-
-    for run in range(1, RUNS):
-        await crawl_until(number, partial(has_made, total * run // RUNS), urls, settings)
-    done = await crawl(urls, settings)
-    assert done.stats["finish_reason"] == "finished"
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(("number", "delay_s", "repeated"), [(signal.SIGINT, 0.02, 0), (signal.SIGKILL, 0.15, 3)])
 async def test_every_page_is_fetched_however_often_the_crawl_is_interrupted_or_killed(
     tmp_path: Path, number: int, delay_s: float, repeated: int
 ) -> None:
-    all_sites = sites()
-    async with serving(*all_sites):
-        await crawl_in_runs(number, all_sites, QUICK | {"JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": delay_s})
-    for site in all_sites:
+    slow, shut = "User-agent: *\nCrawl-delay: 0.3\n", answering(status(503), text(OPEN))
+    sites = [tree(404, 5), tree(slow, 3), tree(shut, 4), tree(hanging_once(), 2)]
+    settings = QUICK | {"JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": delay_s}
+    total = sum(len(site.pages) for site in sites)
+
+    def has_made(requests: int) -> bool:
+        return sum(len(site.page_paths) for site in sites) >= requests
+
+    async with serving(*sites):
+        urls = [f"{site.base}/" for site in sites]
+        for run in range(1, RUNS):
+            await crawl_until(number, partial(has_made, total * run // RUNS), urls, settings)
+        done = await crawl(urls, settings)
+    assert done.stats["finish_reason"] == "finished"
+    for site in sites:
         assert set(site.page_paths) == set(site.pages)
         # After a kill, only pages that were under way, or in their callback, are fetched again.
         assert len(site.page_paths) <= len(site.pages) + repeated * (RUNS - 1)
 
 
-@pytest.mark.full
 async def test_requests_of_an_earlier_queue_that_a_killed_run_has_done_are_not_made_again(tmp_path: Path) -> None:
-    paths = [f"/{place}" for place in range(40)]
-    site = Site(404, dict.fromkeys(paths, html()) | {"/": html(*paths)})
+    site = wide(404, 40)
     settings = QUICK | {"JOBDIR": str(tmp_path), "DOWNLOAD_DELAY": 0.05}
     async with serving(site):
         urls = [f"{site.base}/"]
@@ -99,7 +91,6 @@ async def test_requests_of_an_earlier_queue_that_a_killed_run_has_done_are_not_m
     assert len(site.page_paths) <= len(site.pages) + 3  # under way, or in a callback
 
 
-@pytest.mark.full
 async def test_every_page_is_fetched_after_kills_at_the_start_and_in_an_ordered_shutdown(tmp_path: Path) -> None:
     closed = tree(404, 2)
     closed.pages["/0"] = in_turn(status(503, Retry_After="1"), closed.pages["/0"])
@@ -115,7 +106,7 @@ async def test_every_page_is_fetched_after_kills_at_the_start_and_in_an_ordered_
         for _ in range(2):
             await crawl_until(signal.SIGKILL, lambda: any(tmp_path.rglob("*.journal")), urls, settings)
         for run in range(1, 3):
-            await crawl_until(signal.SIGINT, partial(has_pages, 5 * run), urls, settings, kill_after_s=0.1)
+            await crawl_until(signal.SIGINT, partial(has_pages, 5 * run), urls, settings, kill_s=0.1)
         done = await crawl(urls, settings)
     assert done.stats["finish_reason"] == "finished"
     for site in all_sites:
@@ -123,13 +114,11 @@ async def test_every_page_is_fetched_after_kills_at_the_start_and_in_an_ordered_
         assert fetched == set(site.pages)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("first", "second"), [(SCRAPYS_OWN, SLOWER), (SLOWER, SCRAPYS_OWN)])
 async def test_a_job_of_plain_scrapy_is_resumed_with_the_add_on_and_the_reverse(
     tmp_path: Path, first: dict[str, object], second: dict[str, object]
 ) -> None:
-    pages, job = [f"/{number}" for number in range(12)], {"JOBDIR": str(tmp_path)}
-    site = Site(404, {"/": html(*pages), **dict.fromkeys(pages, html())})
+    site, job = wide(404, 12), {"JOBDIR": str(tmp_path)}
     async with serving(site):
         urls = [f"{site.base}/"]
         await crawl_until(signal.SIGINT, lambda: len(site.page_paths) > 3, urls, first | job)
@@ -139,7 +128,6 @@ async def test_a_job_of_plain_scrapy_is_resumed_with_the_add_on_and_the_reverse(
     assert sorted(site.page_paths) == sorted(site.pages)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("kept", "fetched"), [(None, 1), ("sites.db", 1), (False, 2)])
 async def test_second_run_of_a_job_fetches_no_robots_txt_that_is_kept(
     tmp_path: Path, kept: str | None, fetched: int
@@ -156,7 +144,6 @@ async def test_second_run_of_a_job_fetches_no_robots_txt_that_is_kept(
     assert (tmp_path / "robots.db").exists() is (kept is None)
 
 
-@pytest.mark.full
 async def test_a_retry_after_holds_for_a_run_that_starts_after_a_kill(tmp_path: Path) -> None:
     site = Site(OPEN, {"/1": status(503, Retry_After="10"), "/2": html()})
     settings = QUICK | {"JOBDIR": str(tmp_path)}

@@ -1,20 +1,32 @@
-"""The pace of Scrapy crawls as the servers saw it, under hostile settings, and of several spiders in a process."""
+"""The pace of crawls as the servers saw it: of hostile settings, several spiders, other queues and other schemes."""
 
 import asyncio
+import json
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 import pytest
+import trustme
 from aiohttp import web
 
-from politesse.testing import Exchange
 from tests.wire.scrapy.crawling import (
     ADDON,
+    OPEN,
+    QUICK,
     Site,
     answering,
     assert_sites_polite,
     chain,
     crawl,
+    crawl_until,
+    giving_up_after,
     html,
     in_turn,
     least_gap_s,
@@ -22,13 +34,14 @@ from tests.wire.scrapy.crawling import (
     serving,
     status,
     text,
+    visit,
+    wide,
 )
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 ONE_S: Final = "User-agent: *\nCrawl-delay: 1\n"
 FLOOR_S: Final = 0.1
-SETTINGS: Final = ADDON | {"RETRY_TIMES": 2}
 MANY: Final = [f"/{number}" for number in range(6)]
 
 # Scrapy's own default jitter is on in all of them.
@@ -43,36 +56,30 @@ HURRIED: Final = ADDON | {
 
 
 @pytest.mark.clause("RFC 9110 5.3")
-async def test_all_lines_of_a_header_set_the_pace() -> None:
+async def test_all_lines_of_a_header_set_the_pace_and_the_first_of_two_locations_is_followed() -> None:
     def limited() -> web.Response:
         answer = html("/a")()
         for line in ('"daily";r=1000;t=1000', '"burst";r=0;t=4'):
             answer.headers.add("RateLimit", line)
         return answer
 
-    site = Site(404, {"/": limited, "/a": html()})
-    async with serving(site):
-        await crawl([f"{site.base}/"], HURRIED)
-    assert site.page_paths == ["/", "/a"]
-    first, second = site.page_exchanges
-    assert second.started - first.ended >= 3.9
-
-
-async def test_first_of_two_locations_of_a_robots_txt_is_followed() -> None:
     def moved() -> web.Response:
         answer = redirect("/rules.txt")()
         answer.headers.add("Location", "/other.txt")
         return answer
 
-    site = Site(answering(moved), {"/": html(), "/rules.txt": text("User-agent: *\nDisallow: /\n")})
-    async with serving(site):
-        done = await crawl([f"{site.base}/"], HURRIED)
-    assert site.paths == ["/robots.txt", "/rules.txt"]
-    assert done.pages == []
+    paced = Site(404, {"/": limited, "/a": html()})
+    shut = Site(answering(moved), {"/": html(), "/rules.txt": text("User-agent: *\nDisallow: /\n")})
+    done = await visit(HURRIED, paced, shut)
+    assert paced.page_paths == ["/", "/a"]
+    first, second = paced.page_exchanges
+    assert second.started - first.ended >= 3.9
+    assert shut.paths == ["/robots.txt", "/rules.txt"]
+    assert set(done.ignored) == {f"{shut.base}/"}
 
 
 async def test_each_of_many_hosts_keeps_its_pace_whatever_slots_and_throttle_say() -> None:
-    wide = Site(f"{ONE_S}Disallow: /private\n", {"/": html(*MANY, "/private"), **dict.fromkeys(MANY, html())})
+    forbidding = Site(f"{ONE_S}Disallow: /private\n", {"/": html(*MANY, "/private"), **dict.fromkeys(MANY, html())})
     # Each with a download_slot of its own: as many slots, and still one host.
     slots = Site(ONE_S, {"/": html(*(f"{path}#slot" for path in MANY)), **dict.fromkeys(MANY, html())})
     heavy = Site(ONE_S, {"/": html("/a"), "/a": html()}, page_s=3.0)
@@ -80,7 +87,7 @@ async def test_each_of_many_hosts_keeps_its_pace_whatever_slots_and_throttle_say
     busy = Site(ONE_S, {"/": in_turn(status(429, Retry_After="3"), html("/a")), "/a": html()})
     direct = Site(ONE_S, {"/": html(), "/x": html(), "/y": html()})
     fast = Site(404, chain(10))
-    sites = [wide, slots, heavy, there, busy, direct, here, fast]
+    sites = [forbidding, slots, heavy, there, busy, direct, here, fast]
     async with serving(*sites):
         there.pages = {"/": redirect(f"{here.base}/on"), "/back": html("/last"), "/last": html()}
         here.pages = {"/on": redirect(f"{there.base}/back")}
@@ -95,7 +102,7 @@ async def test_each_of_many_hosts_keeps_its_pace_whatever_slots_and_throttle_say
         assert site.paths[0] == "/robots.txt"
     for site in sites[:6]:
         assert least_gap_s(site, every=True) >= 1.0
-    for site in (wide, slots):
+    for site in (forbidding, slots):
         assert sorted(site.page_paths) == sorted(["/", *MANY])
     assert heavy.page_paths == ["/", "/a"]
     assert least_gap_s(heavy) >= 3.0  # a pause after a slow response is as long as the response took
@@ -106,7 +113,7 @@ async def test_each_of_many_hosts_keeps_its_pace_whatever_slots_and_throttle_say
     assert sorted(direct.page_paths) == ["/", "/x", "/y"]
     # The fast host has one page at a time to be found, and the slow ones have queues that would fill every place.
     assert len(fast.page_paths) == 10
-    assert fast.page_exchanges[-1].ended < wide.page_exchanges[-2].started
+    assert fast.page_exchanges[-1].ended < forbidding.page_exchanges[-2].started
     # A request that waits is put back once at most, and each page is one decision however long it waits.
     pages = sum(len(site.page_exchanges) for site in sites)
     assert int(done.stats["scheduler/enqueued"]) <= 2 * pages
@@ -115,48 +122,36 @@ async def test_each_of_many_hosts_keeps_its_pace_whatever_slots_and_throttle_say
 
 async def test_download_delay_counts_from_the_end_of_an_answer_and_download_slots_set_that_of_a_host() -> None:
     floored, listed = Site(404, chain(4), page_s=0.3), Site(404, chain(3))
-    async with serving(floored, listed):
-        throttle = {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 1.5, "AUTOTHROTTLE_MAX_DELAY": 2.0}
-        slots = {"DOWNLOAD_DELAY": 0.7, "DOWNLOAD_SLOTS": {"127.0.0.3": {"delay": 1.2, "concurrency": 5}}}
-        await crawl([f"{site.base}/0" for site in (floored, listed)], ADDON | throttle | slots)
+    throttle = {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 1.5, "AUTOTHROTTLE_MAX_DELAY": 2.0}
+    slots = {"DOWNLOAD_DELAY": 0.7, "DOWNLOAD_SLOTS": {"127.0.0.3": {"delay": 1.2, "concurrency": 5}}}
+    await visit(ADDON | throttle | slots, floored, listed, path="/0")
     assert (floored.page_paths, listed.page_paths) == (["/0", "/1", "/2", "/3"], ["/0", "/1", "/2"])
     assert least_gap_s(floored, every=True) >= 0.7
     assert least_gap_s(listed) >= 1.2
+
+
+# Several spiders in a process.
 
 
 def named(name: str, **settings: object) -> dict[str, object]:
     return {"USER_AGENT": f"{name}/1.0 (+https://example.com/bot)", **settings}
 
 
-def pages(site: Site) -> list[tuple[str, Exchange]]:
-    """Return the pages that were requested, in order, each with the name of the spider."""
-    both = zip(site.agents, site.exchanges, strict=True)
-    found = [(agent, exchange) for agent, exchange in both if not exchange.url.endswith("/robots.txt")]
-    return sorted(found, key=lambda page: page[1].started)
-
-
-def assert_each_keeps_its_delay(site: Site, delays_s: dict[str, float]) -> None:
-    """Each request keeps the delay of its spider; while the slowest spider crawls, all keep its delay."""
-    seen = pages(site)
-    slowest = max(delays_s, key=delays_s.__getitem__)
-    places = [place for place, (agent, _) in enumerate(seen) if agent == slowest]
-    for place, ((_, before), (agent, after)) in enumerate(pairwise(seen)):
-        gap_s = after.started - before.ended
-        assert gap_s >= delays_s[agent], (place, agent, gap_s)
-        if places[0] <= place < places[-1]:
-            assert gap_s >= delays_s[slowest], (place, agent, gap_s)
-
-
 async def test_two_spiders_of_unlike_delay_and_name_keep_the_slower_delay_together() -> None:
     delays_s = {"QuickBot": 0.2, "SlowBot": 0.7}
-    site = Site("User-agent: *\nAllow: /\n", chain(4), page_s=0.1)
-    quick = named("QuickBot", DOWNLOAD_DELAY=0.2)
+    site = Site(OPEN, chain(4), page_s=0.1)
     slow = named("SlowBot", DOWNLOAD_SLOTS={"127.0.0.2": {"delay": 0.7}}, POLITESSE_PACING={"adaptive_factor": 0.0})
-    async with serving(site):
-        await crawl([f"{site.base}/0"], SETTINGS | quick, beside=[slow])
-    assert sorted(site.page_paths) == sorted(["/0", "/1", "/2", "/3"] * 2)
+    await visit(ADDON | named("QuickBot", DOWNLOAD_DELAY=0.2), site, path="/0", beside=[slow])
+    assert sorted(site.page_paths) == sorted([*site.pages] * 2)
     assert site.robots_count == 1
-    assert_each_keeps_its_delay(site, delays_s)
+    both = zip(site.agents, site.exchanges, strict=True)
+    seen = [(exchange, agent) for agent, exchange in both if not exchange.url.endswith("/robots.txt")]
+    seen.sort(key=lambda page: page[0].started)
+    slows = [place for place, (_, agent) in enumerate(seen) if agent == "SlowBot"]
+    for place, ((before, _), (after, agent)) in enumerate(pairwise(seen)):
+        # Each keeps the delay of its spider; while the slower one crawls, both keep its delay.
+        least_s = delays_s["SlowBot" if slows[0] <= place < slows[-1] else agent]
+        assert after.started - before.ended >= least_s, (place, agent)
 
 
 async def test_ten_spiders_make_one_request_at_a_time_and_share_one_robots_txt() -> None:
@@ -165,9 +160,163 @@ async def test_ten_spiders_make_one_request_at_a_time_and_share_one_robots_txt()
         return text("User-agent: *\nDisallow: /private\n")()
 
     site = Site(robots, {"/": html("/private")}, page_s=0.1)
-    async with serving(site):
-        beside = [named(f"Bot-{chr(ord('a') + number)}") for number in range(9)]
-        await crawl([f"{site.base}/"], SETTINGS | {"DOWNLOAD_DELAY": 0.2}, beside=beside)
+    beside = [named(f"Bot-{letter}") for letter in "abcdefghi"]
+    await visit(ADDON | {"DOWNLOAD_DELAY": 0.2}, site, beside=beside)
     assert site.page_paths == ["/"] * 10
     assert site.robots_count == 1
     assert_sites_polite(site, min_delay_s=0.2)
+
+
+# A scheduler with another queue than PolitePriorityQueue, as scrapy-redis has it.
+
+BYPASSING: Final = QUICK | {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue", "RETRY_TIMES": 2}
+
+
+async def test_no_request_is_lost_though_the_queue_is_bypassed_and_each_host_keeps_its_pace() -> None:
+    slow = [wide("User-agent: *\nCrawl-delay: 0.4\n", 4) for _ in range(3)]
+    fast = Site(404, chain(8))
+    closed, gone, shut = wide(OPEN, 4), wide(404, 4), wide(503, 4)
+    closed.pages["/0"] = in_turn(status(503, Retry_After="1"), html())
+    gone.pages = dict.fromkeys(gone.pages, status(503, Retry_After="7200"))
+    troubles = (status(503), status(429, Retry_After="1"))
+    reopened = [wide(answering(trouble, text(OPEN)), 4) for trouble in troubles]
+    settings = BYPASSING | giving_up_after(5) | {"CONCURRENT_REQUESTS": 4}
+    async with serving(*slow, fast, closed, *reopened, gone, shut):
+        found = [url for site in (*slow, closed, *reopened) for url in site.urls]
+        done = await crawl([*found, *gone.urls, *shut.urls, f"{fast.base}/0"], settings)
+    assert sorted(done.pages) == sorted([*found, *fast.urls])
+    assert done.stats["finish_reason"] == "finished"
+    assert_sites_polite(*slow, fast)
+    assert all(least_gap_s(site) >= 0.4 for site in slow)
+    # Requests wait for a site that is closed for a time.
+    assert len(closed.page_paths) == 6  # one was answered with 503
+    assert [site.robots_count for site in reopened] == [2, 2]
+    # The requests of a site that is given up end in their errbacks.
+    assert set(done.ignored) == {*gone.urls, *shut.urls}
+    assert [len(site.page_paths) for site in (gone, shut)] == [1, 0]
+    assert done.stats["politesse/requests/given_up"] == 10
+    (line,) = [line for line in done.log.splitlines() if "does not use PolitePriorityQueue" in line]
+    assert "WARNING: The scheduler does not use" in line
+    assert "hold up the others" in line
+
+
+async def test_requests_that_wait_go_back_to_the_scheduler_when_the_spider_is_closed(tmp_path: Path) -> None:
+    slow = Site("User-agent: *\nCrawl-delay: 1.5\n", dict.fromkeys(MANY, html()))
+    waiting = Site(answering(status(503, Retry_After="30"), text(OPEN)), dict.fromkeys(MANY, html()))
+    settings = BYPASSING | {"JOBDIR": str(tmp_path)}
+
+    def is_amid() -> bool:
+        return len(slow.page_paths) >= 2 and waiting.robots_count == 1
+
+    async with serving(slow, waiting):
+        log = await crawl_until(signal.SIGINT, is_amid, slow.urls + waiting.urls, settings)
+        before = len(slow.page_paths)
+        resumed = await crawl([], settings)
+    assert "Received SIGINT" in log
+    assert 2 <= before < 6
+    assert sorted(slow.page_paths) == sorted(waiting.page_paths) == MANY  # each exactly once
+    assert len(resumed.pages) == 12 - before
+
+
+async def test_request_of_a_callback_to_the_engine_ends_when_the_spider_is_closed() -> None:
+    site = Site("User-agent: *\nCrawl-delay: 3\n", dict.fromkeys(MANY, html()))
+    async with serving(site):
+        # robots.txt and one page
+        direct = {f"{site.base}/0": [f"{site.base}/1", f"{site.base}/2"]}
+        done = await crawl([f"{site.base}/0"], BYPASSING | {"CLOSESPIDER_PAGECOUNT": 2}, direct=direct)
+    assert site.page_paths == ["/0"]
+    assert done.stats["finish_reason"] == "closespider_pagecount"
+
+
+# URLs that are neither http nor https: no robots.txt covers them, and their hosts are paced all the same.
+
+HOST: Final = "127.0.0.2"  # of the first Site as well
+FTP: Final = """
+import json, sys, time
+from twisted.cred.checkers import AllowAnonymousAccess
+from twisted.cred.portal import Portal
+from twisted.internet import reactor
+from twisted.protocols.ftp import FTPFactory, FTPRealm
+
+class Noting(FTPFactory):
+    def buildProtocol(self, address):
+        print(json.dumps(time.monotonic()), flush=True)
+        return super().buildProtocol(address)
+
+host, folder = sys.argv[1:]
+factory = Noting(Portal(FTPRealm(folder), [AllowAnonymousAccess()]))
+print(reactor.listenTCP(0, factory, interface=host).getHost().port, flush=True)
+reactor.run()
+"""
+
+
+@dataclass
+class FtpSite:
+    """An FTP server, and when each connection to it was made."""
+
+    base: str = ""
+    started: list[float] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def serving_ftp(folder: Path) -> AsyncIterator[FtpSite]:
+    command = (sys.executable, "-c", FTP, HOST, str(folder))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        site = FtpSite(f"ftp://{HOST}:{json.loads(await process.stdout.readline())}")
+        yield site
+    finally:
+        process.terminate()
+        out, _ = await process.communicate()
+    site.started += map(json.loads, out.splitlines())
+
+
+async def test_files_of_ftp_are_paced_by_their_host_and_need_no_robots_txt(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}").write_text("page")
+    site = Site("User-agent: *\nDisallow: /0\n", {"/a": html(), "/b": html()})
+    shut = Site(503, {"/": html()})
+    async with serving(site), serving(shut), serving_ftp(tmp_path) as files:
+        urls = [f"{files.base}/{number}" for number in range(3)] + site.urls
+        done = await crawl([*urls, *shut.urls], ADDON | {"DOWNLOAD_DELAY": 0.5} | giving_up_after(2))
+    assert set(done.pages) == set(urls)  # the robots.txt of another port of the host is unreachable
+    assert set(done.ignored) == set(shut.urls)
+    assert site.robots_count == 1
+    assert len(files.started) == 3  # nothing has requested a robots.txt there
+    starts = sorted([*files.started, *(exchange.started for exchange in site.page_exchanges)])
+    assert min(after - before for before, after in pairwise(starts)) >= 0.5
+
+
+async def test_urls_without_a_host_or_a_handler_have_no_delay_and_end_as_in_scrapy_itself(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("page")
+    urls = [f"data:,{number}" for number in range(20)] + [f"{file.as_uri()}?{number}" for number in range(20)]
+    unknown = ["foo://example.com/page", "foo://other.example/", "about:config"]
+    # With this delay twenty pages take ten minutes, and ``crawl`` waits for less than two.
+    delayed = crawl([*urls, *unknown], ADDON | {"DOWNLOAD_DELAY": 30})
+    plain, done = await asyncio.gather(crawl(unknown, {}), delayed)
+    assert set(done.pages) == set(urls)
+    assert done.ignored == plain.ignored
+    assert set(done.ignored) == set(unknown)
+    assert all(why.startswith("NotSupported: Unsupported URL scheme") for why in done.ignored.values())
+    assert done.stats_of("robotstxt/") == {}
+
+
+# HTTP/2 requests that Scrapy gives up: the server stops before the next request of the host starts.
+
+
+@pytest.mark.parametrize("handler", ["http2.H2DownloadHandler", "_httpx.HttpxDownloadHandler"])
+async def test_http2_request_that_times_out_ends_at_the_server(handler: str, authority: trustme.CA) -> None:
+    pytest.importorskip("scrapy.core.downloader.handlers._httpx")  # older versions of Scrapy do not have it
+    from tests.wire.clients.http2_site import serving_http2
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    tls.set_alpn_protocols(["h2"])
+    handlers = {"https": f"scrapy.core.downloader.handlers.{handler}"}
+    settings = QUICK | {"DOWNLOAD_HANDLERS": handlers, "HTTPX_HTTP2_ENABLED": True, "DOWNLOAD_TIMEOUT": 2}
+    async with serving_http2(tls) as site:
+        await crawl([f"{site.base}{path}" for path in ("/silent", "/slow", "/page")], settings)
+    assert sorted(site.paths) == ["/page", "/robots.txt", "/silent", "/slow"]
+    assert site.beside == []

@@ -6,8 +6,6 @@ undefined, and a decision names a rule that exists. A small budget allows nothin
 Input: as for ``matching``; the line for the crawler is another form of the target.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import struct
@@ -25,8 +23,7 @@ import politesse
 from politesse.robots.pattern import FOLDED, NORMALISED, PLAIN
 from tests.fuzz import native_reference
 from tests.fuzz.campaign import MAX_S_PER_INPUT, Outcome
-from tests.fuzz.mutation import mutants
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, mutants
 
 SANITIZED: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
 _STRICT: Final = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")

@@ -1,3 +1,0 @@
-from tests.wire.conftest import gate, polite
-
-__all__ = ["gate", "polite"]
