@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from politesse import Verdict
+from politesse import Reason, Verdict
 from politesse.queue import PoliteQueue, QueueClosed
 from politesse.testing import ManualClock
 from tests.support.tasks import apart, settle
@@ -32,6 +32,9 @@ class Log:
     @property
     def urls(self) -> list[str]:
         return [url for url, _ in self.handed]
+
+    def at(self, origin: str) -> list[float]:
+        return [moment for url, moment in self.handed if url.startswith(origin)]
 
     async def work(self, took_s: float = 0.0) -> None:
         while True:
@@ -61,9 +64,17 @@ async def drained(queue: Queue, clock: ManualClock, workers: int = 1, took_s: fl
     return log
 
 
+def urls(count: int, origin: str = A) -> list[str]:
+    return [f"{origin}/{place}" for place in range(count)]
+
+
 async def put(queue: Queue, *urls: str) -> None:
     for url in urls:
         await queue.put(url)
+
+
+def left(queue: Queue) -> list[str]:
+    return sorted(url for url, *_ in queue.left())
 
 
 async def next_url(queue: Queue) -> str:
@@ -85,6 +96,10 @@ class Refusals:
     def items(self) -> list[object]:
         return [item for item, _ in self.verdicts]
 
+    @property
+    def reasons(self) -> list[Reason]:
+        return [verdict.reason for _, verdict in self.verdicts]
+
 
 def fetch_task(origin: str) -> asyncio.Task[object]:
     """Return the task in which the queue fetches a robots.txt."""
@@ -92,14 +107,13 @@ def fetch_task(origin: str) -> asyncio.Task[object]:
     return task
 
 
-def running_timers(clock: ManualClock) -> int:
+def timers(clock: ManualClock) -> int:
     return sum(not timer.cancelled for _, _, timer in clock._timers)
 
 
 @asynccontextmanager
 async def waiting(queue: Queue, count: int = 1) -> AsyncIterator[list[asyncio.Task[str]]]:
     """Tasks that wait for a turn."""
-
     tasks = [apart(next_url(queue)) for _ in range(count)]
     await settle(8)
     try:
