@@ -241,6 +241,8 @@ async def test_second_turn_is_at_another_host_or_refused_where_the_task_would_wa
         assert first.url == f"{A}/1"
         async with queue.turn() as second:
             assert second.url == f"{B}/1"
+        await queue.put(f"{B}/2")
+        assert await next_url(queue) == f"{B}/2"  # it waits for the interval
         with pytest.raises(TurnHeld) as caught:
             await queue.turn().__aenter__()
         assert (caught.value.url, caught.value.held_by) == (f"{A}/2", f"{A}/1")
