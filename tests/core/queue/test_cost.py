@@ -13,8 +13,8 @@ import pytest
 from politesse import CacheOptions, Gatekeeper, PacingOptions
 from politesse.queue import CrawlPage, PoliteQueue, QueueClosed
 from politesse.stores import MemoryStore
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, Queue, drained, next_url, put
+from politesse.testing import ScriptedFetcher
+from tests.core.queue.crawl import UA, A, Queue, drained, made, next_url, put
 from tests.core.queue.simulated import Reply, SimulatedWeb, follow_links, moved
 from tests.support.tiers import first_of
 
@@ -66,15 +66,13 @@ def tries(caplog: pytest.LogCaptureFixture) -> Iterator[Tries]:
 @pytest.mark.parametrize(
     "hosts", [200, pytest.param(1_000, marks=pytest.mark.full), pytest.param(10_000, marks=pytest.mark.weekly)]
 )
-async def test_tries_for_each_url_do_not_grow_with_the_number_of_hosts(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock, tries: Tries, hosts: int
-) -> None:
+async def test_tries_for_each_url_do_not_grow_with_the_number_of_hosts(queue: Queue, tries: Tries, hosts: int) -> None:
     await put(queue, *(f"https://h{place}.example/{number}" for number in range(2) for place in range(hosts)))
-    assert len(fetcher.requests) <= 100
-    log = await drained(queue, clock, workers=100, took_s=0.5)
+    assert len(queue.fetcher.requests) <= 100
+    log = await drained(queue, workers=100, took_s=0.5)
     assert len(set(log.urls)) == hosts * 2
     assert tries.count < 1.5 * hosts * 2
-    assert len(fetcher.requests) == hosts
+    assert len(queue.fetcher.requests) == hosts
     moments: defaultdict[str, list[float]] = defaultdict(list)
     for url, moment in log.handed:
         moments[url.split("/")[2]].append(moment)
@@ -97,32 +95,29 @@ class CountingStore(MemoryStore):
 @pytest.mark.parametrize("workers", first_of(1, [20, 1]))
 @pytest.mark.parametrize("max_bytes", first_of(1, [80_000, 1, 800_000]))  # one host, some ten, some hundred
 async def test_rules_that_outgrow_the_cache_cost_each_page_a_few_loads(
-    fetcher: ScriptedFetcher, clock: ManualClock, tries: Tries, max_bytes: int, workers: int
+    tries: Tries, max_bytes: int, workers: int
 ) -> None:
     hosts, rounds = 400, 3
     rules = "User-agent: *\n" + "".join(f"Disallow: /{number}/\n" for number in range(10))
-    fetcher.answers |= {f"https://h{place}.example": f"{rules}# {place}" for place in range(hosts)}
     store, cache = CountingStore(), CacheOptions(max_entries_bytes=max_bytes)
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, store=store, cache=cache) as gate:
-        queue: Queue = PoliteQueue(gate)
+    async with made(store=store, cache=cache) as queue:
+        queue.robots |= {f"https://h{place}.example": f"{rules}# {place}" for place in range(hosts)}
         await put(queue, *(f"https://h{place}.example/p{number}" for number in range(rounds) for place in range(hosts)))
-        log = await drained(queue, clock, workers=workers, took_s=0.01)
-        assert gate.statistics().entries_bytes <= max(max_bytes, 20_000)
+        log = await drained(queue, workers=workers, took_s=0.01)
+        assert queue.gate.statistics().entries_bytes <= max(max_bytes, 20_000)
     assert len(set(log.urls)) == hosts * rounds
     assert store.loads <= 3 * hosts * rounds  # more than a hundred for each page where the cache holds none for long
     assert tries.count <= 4 * hosts * rounds
-    assert len(fetcher.requests) == hosts
+    assert len(queue.fetcher.requests) == hosts
     # A host that was first when its rules had to be loaded has its turn before those behind it have their second one.
     for number in range(rounds - 1):
         last = max(place for place, url in enumerate(log.urls) if url.endswith(f"p{number}"))
         assert last <= hosts * (number + 1) + 2 * 100
 
 
-async def test_a_blocked_origin_costs_the_tries_of_its_host_nothing(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, tries: Tries
-) -> None:
-    fetcher.answers["http://a.example"] = 503
-    await gate.check_batch([A, "http://a.example"])
+async def test_a_blocked_origin_costs_the_tries_of_its_host_nothing(queue: Queue, tries: Tries) -> None:
+    queue.robots["http://a.example"] = 503
+    await queue.gate.check_batch([A, "http://a.example"])
     for place in range(20):
         await queue.put(f"http://a.example/{place}", priority=-1)
         await queue.put(f"{A}/{place}")
@@ -153,9 +148,7 @@ class ForgetsTheOldest:
 @pytest.mark.parametrize(
     "urls", [pytest.param(5_000, marks=pytest.mark.full), pytest.param(100_000, marks=pytest.mark.weekly)]
 )
-async def test_the_memory_of_a_crawl_stays_flat_but_for_seen(
-    fetcher: ScriptedFetcher, clock: ManualClock, urls: int
-) -> None:
+async def test_the_memory_of_a_crawl_stays_flat_but_for_seen(urls: int) -> None:
     """Each URL leads to the next one of its host."""
     web, sizes, done = SimulatedWeb(), list[int](), 0
 
@@ -180,9 +173,7 @@ async def test_the_memory_of_a_crawl_stays_flat_but_for_seen(
         page.put(f"/{int(page.url.rpartition('/')[2]) + 1}")
 
     web.replies = reply
-    pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as gate:
-        queue: Queue = PoliteQueue(gate)
+    async with made(pacing=PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)) as queue:
         await put(queue, *(f"https://h{host}.example/0" for host in range(50)))
         tracemalloc.start()
         try:

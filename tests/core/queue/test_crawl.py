@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper, HostPolicy
+from politesse import ConfigurationError, HostPolicy
 from politesse.audit import Audit, AuditOptions
-from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed, PoliteQueue
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, B, C, Queue, Refusals, left, put, urls
+from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed
+from tests.core.queue.crawl import A, B, C, Queue, left, put, urls
 from tests.core.queue.simulated import Errors, Pages, Reply, SimulatedWeb, crawled, follow_links, moved
 
 # Links
@@ -40,7 +39,9 @@ async def test_put_returns_whether_the_link_was_new(queue: Queue) -> None:
 
 async def test_a_link_or_priority_of_another_type_is_an_error_of_page_put(queue: Queue) -> None:
     links: list[Any] = [b"/octets", 7, ["/a"]]
-    wrong = [(link, 0, f"link={link!r}: give a str or yarl.URL, not {type(link).__name__}") for link in links]
+    wrong: list[tuple[Any, Any, str]] = [
+        (link, 0, f"link={link!r}: give a str or yarl.URL, not {type(link).__name__}") for link in links
+    ]
     wrong += [("/2", priority, f"priority={priority!r}: give a") for priority in ("1", None, (1, 2), 1j, nan)]
     for link, priority, problem in wrong:
         errors = Errors()
@@ -150,14 +151,12 @@ async def test_a_redirect_is_queued_with_its_item(queue: Queue) -> None:
         assert (report.pages, report.redirects) == (1, 1)
 
 
-async def test_no_worker_waits_for_the_target_of_a_redirect(
-    queue: Queue, clock: ManualClock, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[B] = "User-agent: *\nCrawl-delay: 100\n"
+async def test_no_worker_waits_for_the_target_of_a_redirect(queue: Queue) -> None:
+    queue.robots[B] = "User-agent: *\nCrawl-delay: 100\n"
     finished: list[tuple[str, float]] = []
 
     async def handle(page: CrawlPage[object], _: Reply) -> None:
-        finished.append((page.url, clock.monotonic()))
+        finished.append((page.url, queue.clock.monotonic()))
 
     await put(queue, f"{A}/moved", *urls(3, C))
     await queue.crawl(SimulatedWeb({f"{A}/moved": moved(f"{B}/")}), handle, workers=1)
@@ -202,14 +201,14 @@ async def test_10_000_redirects_over_two_hosts_end_with_a_report(queue: Queue, e
     assert (report.failed, report.redirects, report.left) == (1, 10, 0)
 
 
-async def test_a_refused_request_is_repeated_when_its_host_opens(queue: Queue, clock: ManualClock) -> None:
+async def test_a_refused_request_is_repeated_when_its_host_opens(queue: Queue) -> None:
     for status, host in ((429, A), (503, B)):
-        pages, started_mono = Pages(), clock.monotonic()
+        pages, started_mono = Pages(), queue.clock.monotonic()
         refusal = Reply(status, {"Retry-After": "100"})
         await queue.put(f"{host}/busy", "item")
         report = await queue.crawl(SimulatedWeb({f"{host}/busy": [refusal, refusal, Reply()]}), pages)
         assert [(page.item, page.attempt) for page in pages.handled] == [("item", 3)]
-        assert clock.monotonic() - started_mono >= 200
+        assert queue.clock.monotonic() - started_mono >= 200
         assert (report.pages, report.retried, report.failed) == (1, 2, 0)
 
 
@@ -235,19 +234,17 @@ async def test_a_request_that_fails_is_reported_and_the_crawl_goes_on(
 # Counts
 
 
-async def test_disallowed_urls_are_counted(
-    queue: Queue, pages: Pages, fetcher: ScriptedFetcher, refused: Refusals
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
+async def test_disallowed_urls_are_counted(queue: Queue, pages: Pages) -> None:
+    queue.robots[A] = "User-agent: *\nDisallow: /private\n"
     progress: list[CrawlProgress] = []
     web = SimulatedWeb({f"{A}/": Reply(links=["/private/0", "/private/1"])})
     report = await crawled(queue, web, pages, on_progress=progress.append)
     assert (report.pages, report.disallowed) == (1, 2)
-    assert refused.items == urls(2, f"{A}/private")
+    assert queue.refused.items == urls(2, f"{A}/private")
     assert [shown.disallowed for shown in progress] == [0, 1, 2]
 
 
-async def test_progress_is_reported_for_each_url_and_sums_up(queue: Queue, clock: ManualClock) -> None:
+async def test_progress_is_reported_for_each_url_and_sums_up(queue: Queue) -> None:
     progress: list[CrawlProgress] = []
     web = SimulatedWeb(
         {
@@ -269,17 +266,15 @@ async def test_progress_is_reported_for_each_url_and_sums_up(queue: Queue, clock
     first = progress[0]
     assert (first.queued, first.under_way, first.hosts, first.bad_links) == (3, 0, 1, 1)
     assert [each.elapsed_s for each in progress] == sorted(each.elapsed_s for each in progress)
-    assert report.elapsed_s == clock.monotonic()
+    assert report.elapsed_s == queue.clock.monotonic()
     assert str(report).startswith("2 pages, 1 failed, 1 redirect, 0 disallowed, 0 given up, 0 left, 1 bad link, in ")
     assert isinstance(report, CrawlReport)
 
 
-async def test_what_is_given_up_and_what_is_finished_are_counted_for_themselves(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nDisallow: /private"
-    fetcher.answers[B] = 503
-    queue: Queue = PoliteQueue(gate, max_unreachable_s=0)
+async def test_what_is_given_up_and_what_is_finished_are_counted_for_themselves(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nDisallow: /private"
+    queue.robots[B] = 503
+    queue = queue.made(max_unreachable_s=0)
     await put(queue, *urls(3), f"{A}/private", *urls(2, B))
     progress: list[CrawlProgress] = []
     report = await queue.crawl(SimulatedWeb(), follow_links, on_progress=progress.append)
@@ -291,11 +286,11 @@ async def test_what_is_given_up_and_what_is_finished_are_counted_for_themselves(
 
 
 async def test_on_progress_costs_the_same_however_many_origins_are_deferred(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetcher.answers[B] = 503
-    await gate.check(B)
-    queue: Queue = PoliteQueue(gate, max_unreachable_s=100)
+    queue.robots[B] = 503
+    await queue.gate.check(B)
+    queue = queue.made(max_unreachable_s=100)
     monkeypatch.setattr(type(queue._dispatcher.robots), "deferred", property(lambda _: pytest.fail("listed")))
     progress: list[CrawlProgress] = []
     await put(queue, f"{A}/", f"{B}/")
@@ -452,28 +447,28 @@ async def test_a_host_gives_no_more_pages_than_it_may(queue: Queue, pages: Pages
 
 
 async def test_a_host_that_takes_several_requests_at_once_gives_no_more_pages_than_it_may(
-    gate: Gatekeeper, queue: Queue, pages: Pages, clock: ManualClock
+    queue: Queue, pages: Pages
 ) -> None:
-    gate.set_policy("a.example", HostPolicy(min_delay_s=0.1, max_concurrent=8))
+    queue.gate.set_policy("a.example", HostPolicy(min_delay_s=0.1, max_concurrent=8))
     await put(queue, *urls(20))
     # The first two requests are no pages, so two more URLs may take their places.
-    web = SimulatedWeb({f"{A}/0": moved("/moved"), f"{A}/1": ConnectionResetError()}, clock=clock, took_s=2.0)
+    web = SimulatedWeb({f"{A}/0": moved("/moved"), f"{A}/1": ConnectionResetError()}, clock=queue.clock, took_s=2.0)
     report = await queue.crawl(web, pages, max_pages_per_host=5)
     assert (report.pages, report.redirects, report.failed, report.left) == (5, 1, 1, 0)
     assert report.skipped == 21 - 5 - 2
     assert len(web.requests) == 5 + 2
 
 
-async def test_skipped_urls_cost_their_host_no_interval(queue: Queue, pages: Pages, clock: ManualClock) -> None:
+async def test_skipped_urls_cost_their_host_no_interval(queue: Queue, pages: Pages) -> None:
     await crawled(queue, SimulatedWeb({f"{A}/": Reply(links=urls(100))}), pages, max_pages_per_host=2)
-    assert clock.monotonic() < 5
+    assert queue.clock.monotonic() < 5
 
 
 async def test_after_its_time_a_crawl_finishes_the_pages_under_way_and_leaves_the_rest(
-    queue: Queue, pages: Pages, clock: ManualClock
+    queue: Queue, pages: Pages
 ) -> None:
     await put(queue, *urls(10), f"{B}/slow")
-    report = await queue.crawl(SimulatedWeb(clock=clock, took_s=4.0), pages, max_time_s=1.5)
+    report = await queue.crawl(SimulatedWeb(clock=queue.clock, took_s=4.0), pages, max_time_s=1.5)
     assert sorted(pages.urls) == [f"{A}/0", f"{B}/slow"]
     assert (report.pages, report.left, report.failed) == (2, 9, 0)
     assert report.elapsed_s == pytest.approx(1.0 + 4.0)  # the first pages begin a second after their robots.txt
@@ -493,9 +488,7 @@ def records(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-async def test_each_url_appends_one_record_with_its_outcome(
-    queue: Queue, fetcher: ScriptedFetcher, tmp_path: Path
-) -> None:
+async def test_each_url_appends_one_record_with_its_outcome(queue: Queue, tmp_path: Path) -> None:
     async def read(page: CrawlPage[object], _: Reply) -> dict[str, object] | None:
         if page.url.endswith("/raises"):
             raise LookupError("no title")
@@ -503,7 +496,7 @@ async def test_each_url_appends_one_record_with_its_outcome(
 
     out = tmp_path / "pages.jsonl"
     out.write_text('{"url": "of an earlier crawl"}\n')
-    fetcher.answers[A] = f"User-agent: *\nDisallow: /private\nSitemap: {A}/map.xml"
+    queue.robots[A] = f"User-agent: *\nDisallow: /private\nSitemap: {A}/map.xml"
     replies = {
         f"{A}/map.xml": Reply(body=f"<urlset><url><loc>{A}/a</loc></url></urlset>".encode()),
         f"{A}/moved": moved("/a"),
@@ -550,9 +543,9 @@ async def test_a_function_gets_each_record_before_the_next_request(queue: Queue)
     assert seen == [(what, url) for url in urls(2) for what in ("handled", "page")]
 
 
-async def test_a_site_that_refuses_is_recorded_as_refused(gate: Gatekeeper) -> None:
+async def test_a_site_that_refuses_is_recorded_as_refused(queue: Queue) -> None:
     found: list[dict[str, Any]] = []
-    queue: Queue = PoliteQueue(gate, max_refusals=1)
+    queue = queue.made(max_refusals=1)
     await put(queue, *urls(2))
     web = SimulatedWeb({f"{A}/0": Reply(403, {"cf-mitigated": "challenge"})})
     await queue.crawl(web, follow_links, out=found.append, workers=1)
@@ -560,10 +553,8 @@ async def test_a_site_that_refuses_is_recorded_as_refused(gate: Gatekeeper) -> N
     assert "challenge" in found[1]["note"]
 
 
-async def test_a_record_that_cannot_be_written_ends_the_crawl_and_its_url_is_queued_again(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nDisallow: /disallowed"
+async def test_a_record_that_cannot_be_written_ends_the_crawl_and_its_url_is_queued_again(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nDisallow: /disallowed"
     web = SimulatedWeb({f"{A}/redirect": moved("/target"), f"{A}/failed": Reply(301, {"Location": "mailto:x"})})
     for failing in ("page", "redirect", "failed", "disallowed"):
 
@@ -571,7 +562,7 @@ async def test_a_record_that_cannot_be_written_ends_the_crawl_and_its_url_is_que
             if record["outcome"] == failing:
                 raise OSError("no space left")
 
-        queue: Queue = PoliteQueue(gate)
+        queue = queue.made()
         await queue.put(f"{A}/{failing}")
         await queue.put(f"{B}/later", priority=1)
         with pytest.raises(OSError, match="no space left"):
@@ -588,17 +579,14 @@ async def test_what_handle_returns_must_fit_into_json(queue: Queue, tmp_path: Pa
     assert queue.qsize() == 1
 
 
-async def test_polite_crawl_with_a_slow_handler_is_acquitted_by_its_own_records(
-    clock: ManualClock, tmp_path: Path
-) -> None:
+async def test_polite_crawl_with_a_slow_handler_is_acquitted_by_its_own_records(queue: Queue, tmp_path: Path) -> None:
     async def parse(page: CrawlPage[object], _: Reply) -> None:
-        await clock.sleep(30.0)
+        await queue.clock.sleep(30.0)
 
     robots, out = "User-agent: *\nCrawl-delay: 5\n", tmp_path / "pages.jsonl"
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher({A: robots}), clock=clock) as gate:
-        queue: Queue = PoliteQueue(gate)
-        await put(queue, *urls(3))
-        await queue.crawl(SimulatedWeb(clock=clock, took_s=2.0), parse, out=out, workers=3)
+    queue.robots[A] = robots
+    await put(queue, *urls(3))
+    await queue.crawl(SimulatedWeb(clock=queue.clock, took_s=2.0), parse, out=out, workers=3)
     audit = Audit(AuditOptions(agents=("ExampleBot",), robots={A: robots}))
     assert list(audit.findings([out])) == []
     assert audit.counts()["requests"] == 3

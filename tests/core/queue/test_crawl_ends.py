@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from politesse import ClosedError, Gatekeeper
-from politesse.queue import CrawlPage, PoliteQueue
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, B, Queue, left, put, urls
+from politesse.queue import CrawlPage
+from politesse.testing import ManualClock
+from tests.core.queue.crawl import A, B, Queue, left, made, put, urls
 from tests.core.queue.simulated import Errors, Pages, Replies, Reply, SimulatedWeb, crawled, follow_links, moved
 from tests.support.tiers import first_of
 
@@ -166,12 +166,12 @@ async def test_what_a_callback_raises_ends_the_crawl(filled: Queue, pages: Pages
     assert "https://h1.example/1" not in left(filled)
 
 
-async def test_what_on_disallowed_raises_ends_the_crawl(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_what_on_disallowed_raises_ends_the_crawl(queue: Queue) -> None:
     def broken(*_: object) -> None:
         raise KeyError("of on_disallowed")
 
-    fetcher.answers[A] = "User-agent: *\nDisallow: /\n"
-    queue: Queue = PoliteQueue(gate, on_disallowed=broken)
+    queue.robots[A] = "User-agent: *\nDisallow: /\n"
+    queue = queue.made(on_disallowed=broken)
     await queue.put(f"{B}/1")
     with pytest.raises(KeyError, match="of on_disallowed"):
         await crawled(queue, SimulatedWeb(), follow_links)
@@ -205,8 +205,8 @@ class Broken:
 @pytest.mark.parametrize("swallows", [True, False])
 async def test_a_seen_that_fails_ends_the_crawl_with_its_error(*, on_add: bool, swallows: bool) -> None:
     for works in range(7):
-        async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=ManualClock(autojump=True)) as gate:
-            await crawl_with(Broken(works, on_add=on_add), PoliteQueue(gate), swallows, works < (6 if on_add else 5))
+        async with made() as queue:
+            await crawl_with(Broken(works, on_add=on_add), queue, swallows, works < (6 if on_add else 5))
 
 
 async def crawl_with(seen: Broken, queue: Queue, swallows: bool, fails: bool) -> None:  # noqa: FBT001 - as above
@@ -291,8 +291,7 @@ async def crawl_and_cancel(chance: random.Random, caplog: pytest.LogCaptureFixtu
         await follow_links(page, reply)
         handled[page.url] += 1
 
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
-        queue: Queue = PoliteQueue(gate)
+    async with made(clock) as queue:
         await queue.put("https://h0.example/0")
         seen: set[str] = set()
         for _ in range(4):

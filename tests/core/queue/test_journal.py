@@ -17,8 +17,8 @@ import pytest
 from politesse import ConfigurationError, Gatekeeper, PacingOptions
 from politesse.errors import StoreError
 from politesse.queue import CrawlPage, CrawlReport, PoliteQueue, QueueClosed
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, B, Queue, left, next_url, put, urls
+from politesse.testing import ScriptedFetcher
+from tests.core.queue.crawl import UA, A, AnyQueue, B, Queue, left, made, next_url, put, urls
 from tests.core.queue.simulated import Pages, Reply, SimulatedWeb, crawled, follow_links, moved
 
 SITE: Final = {
@@ -38,8 +38,8 @@ def path(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def run(path: Path, **options: Any) -> AsyncIterator[Queue]:
     """One run of a program: a gate and a queue with the journal."""
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=ManualClock(autojump=True)) as gate:
-        yield PoliteQueue(gate, journal=path, **options)
+    async with made(journal=path, **options) as queue:
+        yield queue
 
 
 async def interrupted(queue: Queue, web: SimulatedWeb, handle: Any, until: Callable[[], bool]) -> None:
@@ -399,7 +399,7 @@ async def test_the_argument_is_a_path_or_a_url_of_sqlite(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
         for journal in ("one.db", "sqlite:///two.db", f"sqlite:///{tmp_path}/three.db", tmp_path / "four.db"):
-            async with Queue(gate, journal=journal) as queue:
+            async with PoliteQueue[object](gate, journal=journal) as queue:
                 await queue.put(f"{A}/")
         with pytest.raises(ConfigurationError, match="path=3"):
             PoliteQueue(gate, journal=3)  # type: ignore[arg-type]
@@ -497,11 +497,12 @@ async def test_a_cancellation_passes_though_the_journal_fails(path: Path) -> Non
 
 
 async def test_journal_and_store_of_the_gate_share_a_file(path: Path) -> None:
-    fetcher = ScriptedFetcher({A: "User-agent: *\nDisallow: /no"})
     eager = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
+    fetcher = ScriptedFetcher({A: "User-agent: *\nDisallow: /no"})
     for _ in range(2):
+        # On the real clock: the simulated one would jump beyond the time limit of the store.
         async with Gatekeeper(UA, fetcher=fetcher, store=path, pacing=eager) as gate:
-            queue: Queue = PoliteQueue(gate, journal=path)
+            queue: AnyQueue = PoliteQueue(gate, journal=path)
             await put(queue, f"{A}/1", f"{A}/2")
             assert await next_url(queue) in {f"{A}/1", f"{A}/2"}
     assert rows(path) == []

@@ -13,7 +13,7 @@ from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, 
 from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import NOTHING, UA, A, B, Queue, Refusals, drained, fetch_task, next_url, put, urls, waiting
+from tests.core.queue.crawl import NOTHING, A, B, Queue, drained, fetch_task, made, next_url, put, urls, waiting
 from tests.support.tasks import ended, settle
 from tests.support.tiers import first_of
 
@@ -24,82 +24,69 @@ SLOW = f"{PRIVATE}Crawl-delay: 100\n"
 # URLs that are denied
 
 
-async def test_the_queue_ends_with_its_last_page_and_not_an_interval_later(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = SLOW
+async def test_the_queue_ends_with_its_last_page_and_not_an_interval_later(queue: Queue) -> None:
+    queue.robots[A] = SLOW
     await put(queue, f"{A}/open", f"{A}/private")
-    log = await drained(queue, clock, workers=2)
+    log = await drained(queue, workers=2)
     await queue.join()
-    assert clock.monotonic() == log.handed[-1][1] <= 101
+    assert queue.clock.monotonic() == log.handed[-1][1] <= 101
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_denied_urls_are_refused_while_the_host_waits(
-    queue: Queue, refused: Refusals, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, *, known: bool
-) -> None:
-    fetcher.answers[A] = SLOW
+async def test_denied_urls_are_refused_while_the_host_waits(queue: Queue, *, known: bool) -> None:
+    queue.robots[A] = SLOW
     if known:
-        await gate.check(A)
+        await queue.gate.check(A)
     for pair in zip(urls(5, f"{A}/open"), urls(5, f"{A}/private"), strict=True):
         await put(queue, *pair)
     async with waiting(queue) as [worker]:
-        await clock.sleep(1)
-        assert refused.items == urls(5, f"{A}/private")
+        await queue.clock.sleep(1)
+        assert queue.refused.items == urls(5, f"{A}/private")
         assert not worker.done()
         assert queue.qsize() == 5
 
 
-async def test_what_a_host_policy_denies_is_refused_at_once(
-    queue: Queue, refused: Refusals, gate: Gatekeeper, clock: ManualClock
-) -> None:
-    await gate.check(A)
+async def test_what_a_host_policy_denies_is_refused_at_once(queue: Queue) -> None:
+    await queue.gate.check(A)
     await queue.put(f"{A}/1")
-    gate.set_policy("a.example", HostPolicy(deny=True))
+    queue.gate.set_policy("a.example", HostPolicy(deny=True))
     await queue.put(f"{A}/2")
     async with waiting(queue):
         await queue.join()
-    assert refused.reasons == [Reason.POLICY_DENY] * 2
-    assert clock.monotonic() == 0
+    assert queue.refused.reasons == [Reason.POLICY_DENY] * 2
+    assert queue.clock.monotonic() == 0
 
 
-async def test_a_site_that_is_skipped_as_too_slow_is_refused_at_once(
-    refused: Refusals, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 1000\n"
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(on_long_crawl_delay="skip")) as gate:
-        queue: Queue = PoliteQueue(gate, on_disallowed=refused)
+async def test_a_site_that_is_skipped_as_too_slow_is_refused_at_once() -> None:
+    async with made(pacing=PacingOptions(on_long_crawl_delay="skip")) as queue:
+        queue.robots[A] = "User-agent: *\nCrawl-delay: 1000\n"
         await put(queue, *urls(3))
-        await drained(queue, clock)
-        assert refused.reasons == [Reason.TOO_SLOW] * 3
-        assert clock.monotonic() < 1
-        assert gate.statistics().decisions == 3
+        await drained(queue)
+        assert queue.refused.reasons == [Reason.TOO_SLOW] * 3
+        assert queue.clock.monotonic() < 1
+        assert queue.gate.statistics().decisions == 3
 
 
-async def test_url_that_is_allowed_again_before_it_is_refused_is_handed_out(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = [NOTHING, 404]
-    await gate.check(A)
-    await clock.sleep(5)
+async def test_url_that_is_allowed_again_before_it_is_refused_is_handed_out(queue: Queue) -> None:
+    queue.robots[A] = [NOTHING, 404]
+    await queue.gate.check(A)
+    await queue.clock.sleep(5)
     for place, priority in enumerate((2, 1, 3)):
         await queue.put(f"{A}/{place}", priority=priority)
-    await gate.forget(A)
-    log = await drained(queue, clock)
+    await queue.gate.forget(A)
+    log = await drained(queue)
     assert log.urls == [f"{A}/1", f"{A}/0", f"{A}/2"]
-    assert gate.statistics().decisions == 1 + 3
+    assert queue.gate.statistics().decisions == 1 + 3
     assert queue.statistics().refused == 0
 
 
-async def test_ten_thousand_urls_of_one_origin_are_sorted_in_slices(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 1000\nDisallow: /private\n"
-    fetcher.gate.clear()
+async def test_ten_thousand_urls_of_one_origin_are_sorted_in_slices(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nCrawl-delay: 1000\nDisallow: /private\n"
+    queue.fetcher.gate.clear()
     await put(queue, *(f"{A}/{'private' if place % 100 == 99 else 'open'}/{place}" for place in range(10_000)))
     rounds = []
     async with waiting(queue), asyncio.timeout(30):
-        fetcher.gate.set()
+        queue.fetcher.gate.set()
         while queue.statistics().refused < 100:
             started = time.perf_counter()
             await asyncio.sleep(0)
@@ -107,55 +94,49 @@ async def test_ten_thousand_urls_of_one_origin_are_sorted_in_slices(
     assert len(rounds) > 10  # others have run in between
     assert sorted(rounds)[len(rounds) // 2] < 0.05
     assert queue.qsize() == 9_900
-    assert clock.monotonic() < 1
+    assert queue.clock.monotonic() < 1
 
 
-async def test_a_busy_queue_keeps_no_item_that_was_handed_out(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
+async def test_a_busy_queue_keeps_no_item_that_was_handed_out(queue: Queue) -> None:
     class Payload:
         pass
 
-    fetcher.answers["https://c.example"] = PRIVATE
+    queue.robots["https://c.example"] = PRIVATE
     item = Payload()
     handed_out = ref(item)
-    await gate.check_batch([A, B])
-    await clock.sleep(5)
+    await queue.gate.check_batch([A, B])
+    await queue.clock.sleep(5)
     await put(queue, f"{A}/1", f"{B}/1")
     await queue.put("https://c.example/1", item)
     del item
-    await clock.sleep(5)
+    await queue.clock.sleep(5)
     assert [await next_url(queue) for _ in range(3)] == [f"{host}/1" for host in (A, B, "https://c.example")]
     assert handed_out() is None
 
 
-async def test_urls_put_while_robots_txt_is_unknown_are_sorted_when_it_is_there(
-    queue: Queue, refused: Refusals, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = SLOW
+async def test_urls_put_while_robots_txt_is_unknown_are_sorted_when_it_is_there(queue: Queue) -> None:
+    queue.robots[A] = SLOW
     await put(queue, *urls(3, f"{A}/open"))
     assert await next_url(queue) == f"{A}/open/0"
-    await gate.forget(A)
+    await queue.gate.forget(A)
     await queue.put(f"{A}/private")
     assert await next_url(queue) == f"{A}/open/1"
     async with waiting(queue):
-        await clock.sleep(1)
-        assert refused.items == [f"{A}/private"]
+        await queue.clock.sleep(1)
+        assert queue.refused.items == [f"{A}/private"]
 
 
 def fail(item: object, _verdict: object) -> None:
     raise LookupError(item)
 
 
-async def test_error_of_on_disallowed_is_raised_by_each_turn_and_loses_no_url(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[A] = PRIVATE
-    queue: Queue = PoliteQueue(gate, on_disallowed=fail)
-    fetcher.gate.clear()
+async def test_error_of_on_disallowed_is_raised_by_each_turn_and_loses_no_url(queue: Queue) -> None:
+    queue.robots[A] = PRIVATE
+    queue = queue.made(on_disallowed=fail)
+    queue.fetcher.gate.clear()
     await put(queue, *urls(3, f"{A}/private"), f"{A}/open")
     async with waiting(queue, 3) as workers:
-        fetcher.gate.set()
+        queue.fetcher.gate.set()
         async with asyncio.timeout(5):
             results = await asyncio.gather(*workers, return_exceptions=True)
     assert [repr(result) for result in results] == [repr(LookupError(url)) for url in urls(3, f"{A}/private")]
@@ -163,12 +144,10 @@ async def test_error_of_on_disallowed_is_raised_by_each_turn_and_loses_no_url(
     await queue.join()
 
 
-async def test_twenty_workers_block_the_event_loop_no_longer_than_one_does(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[A] = NOTHING
-    queue: Queue = PoliteQueue(gate, on_disallowed=lambda item, verdict: time.sleep(0.0005))
-    await gate.check(A)
+async def test_twenty_workers_block_the_event_loop_no_longer_than_one_does(queue: Queue) -> None:
+    queue.robots[A] = NOTHING
+    queue = queue.made(on_disallowed=lambda item, verdict: time.sleep(0.0005))
+    await queue.gate.check(A)
     await put(queue, *urls(200))
     refused: list[int] = []
     async with waiting(queue, 20):
@@ -179,12 +158,10 @@ async def test_twenty_workers_block_the_event_loop_no_longer_than_one_does(
     assert max(after - before for before, after in pairwise(refused)) <= 5
 
 
-async def test_a_host_that_is_ready_does_not_wait_until_all_others_are_refused(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = NOTHING
-    await gate.check_batch([A, B])
-    await clock.sleep(5)
+async def test_a_host_that_is_ready_does_not_wait_until_all_others_are_refused(queue: Queue) -> None:
+    queue.robots[A] = NOTHING
+    await queue.gate.check_batch([A, B])
+    await queue.clock.sleep(5)
     await put(queue, *urls(1_000), f"{B}/1")
     assert await next_url(queue) == f"{B}/1"
     assert queue.qsize() >= 900
@@ -219,94 +196,82 @@ async def test_wrong_gate_or_callback_is_refused_by_name(gate: Gatekeeper) -> No
 # Fetching ahead
 
 
-async def test_one_origin_that_is_unknown_holds_up_no_other_of_its_host(
-    queue: Queue, fetcher: ScriptedFetcher, gate: Gatekeeper
-) -> None:
-    await gate.check(A)
-    fetcher.gate.clear()
+async def test_one_origin_that_is_unknown_holds_up_no_other_of_its_host(queue: Queue) -> None:
+    await queue.gate.check(A)
+    queue.fetcher.gate.clear()
     await queue.put("http://a.example/1", priority=-1)
     await queue.put(f"{A}/1")
     assert await next_url(queue) == f"{A}/1"
 
 
-async def test_expired_copy_is_fetched_again_without_a_worker(
-    queue: Queue, fetcher: ScriptedFetcher, gate: Gatekeeper, clock: ManualClock
-) -> None:
-    await gate.check(A)
+async def test_expired_copy_is_fetched_again_without_a_worker(queue: Queue) -> None:
+    await queue.gate.check(A)
     await queue.put(f"{A}/1")
-    await clock.sleep(2 * 86_400)
-    fetcher.gate.clear()
+    await queue.clock.sleep(2 * 86_400)
+    queue.fetcher.gate.clear()
     await queue.put(f"{B}/1")
     async with waiting(queue, 2) as workers:
-        assert fetcher.count(A) == 2
+        assert queue.fetcher.count(A) == 2
         assert queue.statistics().asking == 2
-        fetcher.gate.set()
+        queue.fetcher.gate.set()
         assert set(await asyncio.gather(*workers)) == {f"{A}/1", f"{B}/1"}
 
 
-async def test_without_a_waiting_worker_robots_txt_is_fetched_at_the_pace_of_the_workers(
-    fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(min_delay_s=0)) as gate:
-        queue: Queue = PoliteQueue(gate)
+async def test_without_a_waiting_worker_robots_txt_is_fetched_at_the_pace_of_the_workers() -> None:
+    async with made(pacing=PacingOptions(min_delay_s=0)) as queue:
+        fetcher = queue.fetcher
         await put(queue, *(f"https://h{place}.example/" for place in range(500)))
-        await clock.sleep(100)
+        await queue.clock.sleep(100)
         assert [str(request.origin) for request in fetcher.requests] == [f"https://h{n}.example" for n in range(100)]
         for _ in range(50):
             async with queue.turn():
-                await clock.sleep(1)
+                await queue.clock.sleep(1)
         assert 150 <= len(fetcher.requests) <= 170
         assert len({str(request.origin) for request in fetcher.requests}) == len(fetcher.requests)
 
 
-async def test_slow_hosts_do_not_keep_waiting_workers_from_unknown_ones(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
+async def test_slow_hosts_do_not_keep_waiting_workers_from_unknown_ones(queue: Queue) -> None:
     for place in range(120):
-        fetcher.answers[f"https://h{place}.example"] = "User-agent: *\nCrawl-delay: 1000\n" if place < 110 else 404
+        queue.robots[f"https://h{place}.example"] = "User-agent: *\nCrawl-delay: 1000\n" if place < 110 else 404
         await queue.put(f"https://h{place}.example/")
-    await clock.sleep(5)
-    log = await drained(queue, clock)
+    await queue.clock.sleep(5)
+    log = await drained(queue)
     assert sum(moment < 10 for moment in log.at("")) == 10
 
 
-async def test_each_turn_starts_one_more_fetch_while_hosts_fetched_before_are_slow(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
+async def test_each_turn_starts_one_more_fetch_while_hosts_fetched_before_are_slow(queue: Queue) -> None:
     ready = [f"https://ready{place}.example/" for place in range(10)]
-    await gate.check_batch(ready)
-    await clock.sleep(5)
+    await queue.gate.check_batch(ready)
+    await queue.clock.sleep(5)
     for place in range(110):
-        fetcher.answers[f"https://h{place}.example"] = "User-agent: *\nCrawl-delay: 3000\n"
+        queue.robots[f"https://h{place}.example"] = "User-agent: *\nCrawl-delay: 3000\n"
         await queue.put(f"https://h{place}.example/")
     await put(queue, *ready)
     await settle(30)
-    known = len(fetcher.requests)
+    known = len(queue.fetcher.requests)
     assert known == len(ready) + 100
     for handed in range(1, 6):
         async with queue.turn() as turn:
             assert turn.url == ready[handed - 1]
             await settle(30)
-            assert len(fetcher.requests) == known + handed
+            assert len(queue.fetcher.requests) == known + handed
 
 
-async def test_a_worker_that_waits_has_all_robots_txt_fetched(queue: Queue, fetcher: ScriptedFetcher) -> None:
-    fetcher.gate.clear()
+async def test_a_worker_that_waits_has_all_robots_txt_fetched(queue: Queue) -> None:
+    queue.fetcher.gate.clear()
     await put(queue, *(f"https://h{place}.example/" for place in range(150)))
     assert queue.statistics().asking == 100
     async with waiting(queue):
         assert queue.statistics().asking == 150
 
 
-async def test_a_robots_txt_whose_fetch_is_cancelled_by_others_is_fetched_again(
-    queue: Queue, clock: ManualClock, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.gate.clear()
+async def test_a_robots_txt_whose_fetch_is_cancelled_by_others_is_fetched_again(queue: Queue) -> None:
+    queue.fetcher.gate.clear()
     await queue.put(f"{A}/1")
     async with waiting(queue) as [worker]:
         await ended([fetch_task(A)])
-        fetcher.gate.set()
-        clock.advance(1.0)
+        queue.fetcher.gate.set()
+        queue.clock.advance(1.0)
         async with asyncio.timeout(10.0):
             assert await worker == f"{A}/1"
 
@@ -330,8 +295,7 @@ class SlowFetcher(ScriptedFetcher):
 
 @pytest.mark.parametrize("dead", first_of(1, [1_000, 5_000]))
 async def test_origins_that_never_answer_do_not_delay_a_live_one(clock: ManualClock, dead: int) -> None:
-    async with Gatekeeper(UA, fetcher=SlowFetcher(clock), clock=clock, pacing=PacingOptions(min_delay_s=0)) as gate:
-        queue: Queue = PoliteQueue(gate)
+    async with made(clock, SlowFetcher(clock), pacing=PacingOptions(min_delay_s=0)) as queue:
         await put(queue, *(f"https://dead{place}.example/" for place in range(dead)), f"{A}/1")
         async with queue.turn() as turn:
             assert turn.url == f"{A}/1"
@@ -342,10 +306,9 @@ async def test_origins_that_never_answer_do_not_delay_a_live_one(clock: ManualCl
 async def test_workers_rest_while_a_robots_txt_that_the_cache_has_dropped_is_fetched_again(clock: ManualClock) -> None:
     # The cache keeps three of ten files. While a worker is busy the clock stands still, and the test reaches its limit.
     cache, store = CacheOptions(max_entries_bytes=4500), MemoryStore(max_bytes=1)
-    async with Gatekeeper(UA, fetcher=SlowFetcher(clock), clock=clock, cache=cache, store=store) as gate:
-        queue: Queue = PoliteQueue(gate)
+    async with made(clock, SlowFetcher(clock), cache=cache, store=store) as queue:
         pages = [f"{scheme}://{name}.test/{n}" for n in range(4) for name in "abcde" for scheme in ("https", "http")]
         await put(queue, *pages)
         async with asyncio.timeout(20):
-            log = await drained(queue, clock, workers=2, took_s=1.2)
+            log = await drained(queue, workers=2, took_s=1.2)
     assert sorted(log.urls) == sorted(pages)

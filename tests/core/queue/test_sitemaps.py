@@ -16,11 +16,11 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from politesse import ConfigurationError, Gatekeeper, PacingOptions
+from politesse import ConfigurationError, PacingOptions
 from politesse.errors import ClosedError, InvalidURL
-from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed, PoliteQueue, QueueClosed
+from politesse.queue import CrawlPage, CrawlProgress, CrawlReport, PageFailed, QueueClosed
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, B, Queue, Refusals, left
+from tests.core.queue.crawl import A, B, Queue, left, made
 from tests.core.queue.simulated import Errors, Pages, Replies, Reply, SimulatedWeb, follow_links, moved
 from tests.support.tiers import first_of
 
@@ -60,10 +60,8 @@ async def read(queue: Queue, body: bytes | str, chunk_octets: int = 10) -> tuple
 # Which files
 
 
-async def test_the_sitemaps_that_robots_txt_lists_are_the_start_of_a_crawl(
-    queue: Queue, fetcher: ScriptedFetcher, pages: Pages
-) -> None:
-    fetcher.answers[A] = f"User-agent: *\nDisallow: /private\nSitemap: {A}/maps/1.xml\nSitemap: {B}/2.xml"
+async def test_the_sitemaps_that_robots_txt_lists_are_the_start_of_a_crawl(queue: Queue, pages: Pages) -> None:
+    queue.robots[A] = f"User-agent: *\nDisallow: /private\nSitemap: {A}/maps/1.xml\nSitemap: {B}/2.xml"
     assert await queue.put_sitemaps(A, item="item", priority=3) == 2
     assert queue.left() == [(f"{A}/maps/1.xml", "item", 3), (f"{B}/2.xml", "item", 3)]
     one = urlset(f"{A}/1", f"{A}/private/1", f"{A}/maps/1")
@@ -74,14 +72,12 @@ async def test_the_sitemaps_that_robots_txt_lists_are_the_start_of_a_crawl(
     assert ", 0 given up, 2 sitemaps, 0 left, in " in str(report)
 
 
-async def test_an_origin_without_a_list_has_sitemap_xml_and_any_other_url_is_the_file(
-    gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[B] = f"Sitemap: {B}/a.xml"
+async def test_an_origin_without_a_list_has_sitemap_xml_and_any_other_url_is_the_file(queue: Queue) -> None:
+    queue.robots[B] = f"Sitemap: {B}/a.xml"
     files = {A: MAP, f"{A}/": MAP, f"{A}#top": MAP} | {url: url for url in (f"{B}/maps/b.xml", f"{B}/?map=1")}
     found = {}
     for url in files:
-        queue: Queue = PoliteQueue(gate)
+        queue = queue.made()
         assert await queue.put_sitemaps(url) == 1
         [(found[url], item, priority)] = queue.left()
         assert (item, priority) == (None, 0)
@@ -89,9 +85,9 @@ async def test_an_origin_without_a_list_has_sitemap_xml_and_any_other_url_is_the
 
 
 async def test_lists_that_cannot_be_used_are_logged_unless_a_file_is_named(
-    queue: Queue, fetcher: ScriptedFetcher, caplog: pytest.LogCaptureFixture
+    queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fetcher.answers[A], fetcher.answers[B] = "Sitemap: /one.xml\nSitemap: two.xml", 503
+    queue.robots[A], queue.robots[B] = "Sitemap: /one.xml\nSitemap: two.xml", 503
     await queue.put_sitemaps(f"{A}/a.xml")
     await queue.put_sitemaps(f"{B}/b.xml")
     assert not [record for record in caplog.records if record.name == "politesse.queue"]
@@ -101,7 +97,7 @@ async def test_lists_that_cannot_be_used_are_logged_unless_a_file_is_named(
     assert second == f"{B}/robots.txt could not be read, so its sitemaps are unknown; trying /sitemap.xml"
 
 
-async def test_arguments_and_states_are_checked_as_by_put(queue: Queue, gate: Gatekeeper) -> None:
+async def test_arguments_and_states_are_checked_as_by_put(queue: Queue) -> None:
     wrong: list[Any] = ["2026-11-01", 0, datetime(2026, 11, 1), timedelta(1)]  # noqa: DTZ001 - no zone
     for since in wrong:
         with pytest.raises(ConfigurationError, match=r"since=.*give a datetime with a zone"):
@@ -114,18 +110,16 @@ async def test_arguments_and_states_are_checked_as_by_put(queue: Queue, gate: Ga
     queue.close()
     with pytest.raises(QueueClosed):
         await queue.put_sitemaps(A)
-    await gate.aclose()
+    await queue.gate.aclose()
     with pytest.raises(ClosedError):
         await queue.put_sitemaps(A)
 
 
-async def test_a_disallowed_file_goes_to_on_disallowed(
-    queue: Queue, fetcher: ScriptedFetcher, refused: Refusals, pages: Pages
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nDisallow: /sitemap"
+async def test_a_disallowed_file_goes_to_on_disallowed(queue: Queue, pages: Pages) -> None:
+    queue.robots[A] = "User-agent: *\nDisallow: /sitemap"
     await queue.put_sitemaps(A)
     report = await crawl(queue, pages, {})
-    assert (refused.items, report.disallowed, report.sitemaps) == ([MAP], 1, 0)
+    assert (queue.refused.items, report.disallowed, report.sitemaps) == ([MAP], 1, 0)
 
 
 # Which URLs
@@ -153,19 +147,17 @@ async def test_a_file_lists_urls_below_its_folder(queue: Queue, caplog: pytest.L
         assert all(message.startswith(f"{file}: {len(outside)} URL") for message in messages)
 
 
-async def test_a_file_that_its_own_robots_txt_lists_may_be_in_any_folder(
-    queue: Queue, fetcher: ScriptedFetcher, pages: Pages
-) -> None:
-    fetcher.answers[A] = f"Sitemap: {A}/maps/1.xml"
+async def test_a_file_that_its_own_robots_txt_lists_may_be_in_any_folder(queue: Queue, pages: Pages) -> None:
+    queue.robots[A] = f"Sitemap: {A}/maps/1.xml"
     await queue.put_sitemaps(f"{A}/maps/1.xml")
     await crawl(queue, pages, {f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")})
     assert pages.urls == [f"{A}/1"]
 
 
 async def test_an_index_lists_files_of_its_site_and_of_the_listing_site(
-    queue: Queue, fetcher: ScriptedFetcher, pages: Pages, caplog: pytest.LogCaptureFixture
+    queue: Queue, pages: Pages, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fetcher.answers[A] = f"Sitemap: {B}/maps/index.xml"
+    queue.robots[A] = f"Sitemap: {B}/maps/index.xml"
     await queue.put_sitemaps(A)
     files = index(f"{B}/other/1.xml", f"{A}/2.xml", "https://c.example/3.xml")
     one, two = urlset(f"{A}/1", f"{B}/other/1", f"{B}/1"), urlset(f"{A}/2", f"{B}/2")
@@ -536,8 +528,8 @@ async def test_a_file_is_requested_again_after_503_and_its_urls_are_crawled_once
     assert (report.retried, report.sitemaps, progress[-1].sitemaps) == (1, 2, 2)
 
 
-async def test_the_crawl_adds_urls_beyond_maxsize(gate: Gatekeeper, pages: Pages) -> None:
-    queue: Queue = PoliteQueue(gate, maxsize=2)
+async def test_the_crawl_adds_urls_beyond_maxsize(queue: Queue, pages: Pages) -> None:
+    queue = queue.made(maxsize=2)
     await queue.put_sitemaps(A)
     report = await crawl(queue, pages, {MAP: urlset(*(f"{A}/{n}" for n in range(10)))})
     assert (report.pages, report.left) == (10, 0)
@@ -568,9 +560,9 @@ def slow(clock: ManualClock, body: bytes, cut: int, meanwhile: Callable[[], obje
     return SlowFile()
 
 
-async def test_the_turn_of_a_file_lasts_until_its_body_is_read(queue: Queue, pages: Pages, clock: ManualClock) -> None:
+async def test_the_turn_of_a_file_lasts_until_its_body_is_read(queue: Queue, pages: Pages) -> None:
     meanwhile = []
-    one = slow(clock, urlset(f"{A}/1").body, -9, lambda: meanwhile.append((web.urls, queue.qsize())))
+    one = slow(queue.clock, urlset(f"{A}/1").body, -9, lambda: meanwhile.append((web.urls, queue.qsize())))
     web = SimulatedWeb({f"{A}/1.xml": one, f"{A}/2.xml": urlset(f"{A}/2")})
     await queue.put_sitemaps(f"{A}/1.xml")
     await queue.put_sitemaps(f"{A}/2.xml")
@@ -581,13 +573,12 @@ async def test_the_turn_of_a_file_lasts_until_its_body_is_read(queue: Queue, pag
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_a_file_waits_for_the_file_that_is_being_read_though_the_turn_has_ended(
-    fetcher: ScriptedFetcher, pages: Pages, clock: ManualClock, *, is_cancelled: bool
+    pages: Pages, clock: ManualClock, *, is_cancelled: bool
 ) -> None:
     files = [f"{A}/{number}.xml" for number in (1, 2, 3)]
     first = slow(clock, urlset(f"{A}/1", f"{A}/2").body, 20)
     web = SimulatedWeb({files[0]: first, files[1]: urlset(f"{A}/3"), files[2]: urlset()})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(max_turn_s=10.0)) as gate:
-        queue: Queue = PoliteQueue(gate)
+    async with made(clock, pacing=PacingOptions(max_turn_s=10.0)) as queue:
         for file in files:
             await queue.put_sitemaps(file)
         crawling = asyncio.ensure_future(queue.crawl(web, pages))
@@ -640,7 +631,7 @@ async def test_on_error_tells_files_from_pages(queue: Queue, pages: Pages) -> No
     seen = []
     await queue.put_sitemaps(MAP)
     await queue.put(f"{B}/")
-    replies = {MAP: [Reply(503), moved("/a.xml")], f"{A}/a.xml": Reply(404), f"{B}/": moved("/")}
+    replies: dict[str, Replies] = {MAP: [Reply(503), moved("/a.xml")], f"{A}/a.xml": Reply(404), f"{B}/": moved("/")}
     await crawl(queue, pages, replies, on_error=lambda page, _: seen.append(page))
     assert {(page.url, page.is_sitemap, page.hops, page.attempt) for page in seen} == {
         (f"{A}/a.xml", True, (MAP,), 1),
@@ -683,8 +674,7 @@ async def test_a_journal_keeps_files_as_files(tmp_path: Path, pages: Pages) -> N
         raise EOFError
 
     while size:
-        async with Gatekeeper(UA, fetcher=fetcher, clock=ManualClock(autojump=True)) as gate:
-            queue: Queue = PoliteQueue(gate, journal=tmp_path / "crawl.db")
+        async with made(fetcher=fetcher, journal=tmp_path / "crawl.db") as queue:
             put.append(await queue.put_sitemaps(A, since=SINCE))
             with suppress(EOFError):
                 await queue.crawl(web, pages, workers=1, on_progress=end)
@@ -695,11 +685,11 @@ async def test_a_journal_keeps_files_as_files(tmp_path: Path, pages: Pages) -> N
 
 
 async def test_a_file_waits_for_a_journal_that_is_far_behind(
-    tmp_path: Path, gate: Gatekeeper, pages: Pages, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("politesse.queue._journal._MAX_BEHIND", 100)
     path, body = tmp_path / "crawl.db", "".join(f"{A}/{number}\n" for number in range(3_000)).encode()
-    async with PoliteQueue[object](gate, journal=path) as queue:
+    async with made(journal=path) as queue:
         await queue.put_sitemaps(A)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # no write of the journal ends before this

@@ -15,7 +15,7 @@ from politesse.errors import TurnHeld, WrongEventLoop
 from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, B, Queue, Refusals, drained, fetch_task, next_url, put, timers, urls, waiting
+from tests.core.queue.crawl import UA, A, B, Queue, drained, fetch_task, next_url, put, timers, urls, waiting
 from tests.support.tasks import apart, settle
 
 PRIVATE = "User-agent: *\nDisallow: /private\n"
@@ -30,8 +30,8 @@ async def test_turn_carries_url_item_and_verdict(queue: Queue) -> None:
         turn.observe(200, {"Content-Type": "text/html"})
 
 
-async def test_repr_and_statistics_show_what_it_holds(queue: Queue, gate: Gatekeeper) -> None:
-    await gate.check_batch([A, B])
+async def test_repr_and_statistics_show_what_it_holds(queue: Queue) -> None:
+    await queue.gate.check_batch([A, B])
     assert repr(queue) == "<PoliteQueue: 0 queued at 0 hosts, 0 ready, 0 under way, 0 workers waiting>"
     await put(queue, f"{A}/1", f"{A}/2", f"{B}/1")
     assert queue.statistics() == QueueStatistics(3, 2, 2, 0, 0, 0, 0, 0)
@@ -39,7 +39,7 @@ async def test_repr_and_statistics_show_what_it_holds(queue: Queue, gate: Gateke
         assert queue.qsize() == 2
         queue.close()
         assert repr(queue).endswith(f"1 under way ({A}/1), 0 workers waiting, closed>")
-    ended: Queue = PoliteQueue(gate)
+    ended = queue.made()
     await ended.aclose()
     assert repr(ended).endswith("0 workers waiting, closed>")
 
@@ -47,42 +47,40 @@ async def test_repr_and_statistics_show_what_it_holds(queue: Queue, gate: Gateke
 # Order
 
 
-async def test_hosts_are_served_in_a_fair_round(queue: Queue, gate: Gatekeeper, clock: ManualClock) -> None:
-    await gate.check_batch([A, B, "https://c.example"])
+async def test_hosts_are_served_in_a_fair_round(queue: Queue) -> None:
+    await queue.gate.check_batch([A, B, "https://c.example"])
     await put(queue, *urls(50), *urls(5, B), *urls(5, "https://c.example"))
-    log = await drained(queue, clock, took_s=3.0)  # one worker is the scarce thing: all hosts are ready again each time
+    log = await drained(queue, took_s=3.0)  # one worker is the scarce thing: all hosts are ready again each time
     assert set(Counter(url.split("/")[2] for url in log.urls[:15]).values()) == {5}
 
 
-async def test_a_slow_host_holds_up_no_worker(queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock) -> None:
-    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 100\n"
+async def test_a_slow_host_holds_up_no_worker(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nCrawl-delay: 100\n"
     for pair in zip(urls(10), urls(10, B), strict=True):
         await put(queue, *pair)
-    log = await drained(queue, clock)
+    log = await drained(queue)
     assert max(log.at(B)) < 12.0
     assert all(99.9 <= after - before <= 100.1 for before, after in pairwise(log.at(A)))
 
 
-async def test_host_with_several_origins_is_ready_once(queue: Queue, clock: ManualClock) -> None:
+async def test_host_with_several_origins_is_ready_once(queue: Queue) -> None:
     await put(queue, f"{A}/1", "http://a.example/1", "https://a.example:8443/1")
-    await clock.sleep(5)
+    await queue.clock.sleep(5)
     assert queue.statistics().ready == 1
 
 
-async def test_turns_taken_elsewhere_are_waited_for(queue: Queue, gate: Gatekeeper, clock: ManualClock) -> None:
-    async with gate.turn(f"{A}/elsewhere"):
+async def test_turns_taken_elsewhere_are_waited_for(queue: Queue) -> None:
+    async with queue.gate.turn(f"{A}/elsewhere"):
         await queue.put(f"{A}/1")
         async with waiting(queue) as [worker]:
-            await clock.sleep(50)
+            await queue.clock.sleep(50)
             assert not worker.done()
     assert await next_url(queue) == f"{A}/1"
-    assert clock.monotonic() >= 51
+    assert queue.clock.monotonic() >= 51
 
 
-async def test_a_host_that_permits_several_at_once_gets_them(
-    queue: Queue, gate: Gatekeeper, clock: ManualClock
-) -> None:
-    gate.set_policy("a.example", HostPolicy(min_delay_s=0.1, max_concurrent=3))
+async def test_a_host_that_permits_several_at_once_gets_them(queue: Queue) -> None:
+    queue.gate.set_policy("a.example", HostPolicy(min_delay_s=0.1, max_concurrent=3))
     await put(queue, *urls(5))
     release = asyncio.Event()
 
@@ -91,28 +89,24 @@ async def test_a_host_that_permits_several_at_once_gets_them(
             await release.wait()
 
     tasks = [asyncio.create_task(hold()) for _ in range(5)]
-    await clock.sleep(10)
+    await queue.clock.sleep(10)
     assert queue.statistics().under_way == 3
     release.set()
     await asyncio.gather(*tasks)
 
 
-async def test_views_queue_for_their_own_groups(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, refused: Refusals
-) -> None:
-    fetcher.answers[A] = "User-agent: ExampleBot\nAllow: /\n\nUser-agent: ExampleBot-Image\nDisallow: /\n"
-    queue: Queue = PoliteQueue(gate.agent(tokens=["ExampleBot-Image", "ExampleBot"]), on_disallowed=refused)
+async def test_views_queue_for_their_own_groups(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: ExampleBot\nAllow: /\n\nUser-agent: ExampleBot-Image\nDisallow: /\n"
+    queue = Queue(queue.gate.agent(tokens=["ExampleBot-Image", "ExampleBot"]), queue.clock, queue.fetcher)
     await queue.put(f"{A}/1")
-    await drained(queue, clock)
-    assert refused.items == [f"{A}/1"]
+    await drained(queue)
+    assert queue.refused.items == [f"{A}/1"]
 
 
-async def test_ready_url_is_handed_out_before_the_next_host_and_without_running_other_tasks_first(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = PRIVATE
-    await gate.check_batch([A, B])
-    await clock.sleep(5)
+async def test_ready_url_is_handed_out_before_the_next_host_and_without_running_other_tasks_first(queue: Queue) -> None:
+    queue.robots[A] = PRIVATE
+    await queue.gate.check_batch([A, B])
+    await queue.clock.sleep(5)
     await put(queue, *urls(20, f"{A}/private"), f"{A}/open", f"{B}/1")
     others: list[str] = []
     asyncio.get_running_loop().call_soon(others.append, "ran")
@@ -121,17 +115,15 @@ async def test_ready_url_is_handed_out_before_the_next_host_and_without_running_
 
 
 @pytest.mark.parametrize("state", ["unreachable", "forgotten"])
-async def test_a_host_goes_on_at_once_with_the_origin_whose_robots_txt_is_known(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, state: str
-) -> None:
-    fetcher.answers[A] = 503 if state == "unreachable" else 404
-    await gate.check_batch([A, "http://a.example", B])
-    await clock.sleep(5)
+async def test_a_host_goes_on_at_once_with_the_origin_whose_robots_txt_is_known(queue: Queue, state: str) -> None:
+    queue.robots[A] = 503 if state == "unreachable" else 404
+    await queue.gate.check_batch([A, "http://a.example", B])
+    await queue.clock.sleep(5)
     await queue.put(f"{A}/1", priority=-1)
     await put(queue, "http://a.example/1", f"{B}/1")
     if state == "forgotten":
-        fetcher.gate.clear()
-        await gate.forget(A)
+        queue.fetcher.gate.clear()
+        await queue.gate.forget(A)
     assert await next_url(queue) == "http://a.example/1"
 
 
@@ -145,11 +137,9 @@ async def test_urls_are_handed_out_by_priority_which_is_zero_by_default(queue: Q
     assert [await next_url(queue) for _ in range(5)] == [f"{A}/{place}" for place in ("3", "1", "1+", "2", "0")]
 
 
-async def test_urls_that_a_subscriber_puts_in_front_keep_the_order_of_the_others(
-    queue: Queue, gate: Gatekeeper, clock: ManualClock
-) -> None:
-    await gate.check(A)
-    await clock.sleep(5)
+async def test_urls_that_a_subscriber_puts_in_front_keep_the_order_of_the_others(queue: Queue) -> None:
+    await queue.gate.check(A)
+    await queue.clock.sleep(5)
     places = list(range(1, 30))
     random.Random(3).shuffle(places)
     for place in (0, *places):
@@ -161,7 +151,7 @@ async def test_urls_that_a_subscriber_puts_in_front_keep_the_order_of_the_others
             place = extra.pop(0)
             queue.put_nowait(f"{A}/{place}", priority=place)
 
-    gate.subscribe(put_in_front)
+    queue.gate.subscribe(put_in_front)
     handed = [int((await next_url(queue)).rsplit("/", 1)[1]) for _ in range(33)]
     assert handed == [0, -3, -2, -1, *range(1, 30)]
     assert queue.qsize() == 0
@@ -206,8 +196,8 @@ async def test_what_turn_returns_can_be_entered_once(queue: Queue) -> None:
     assert (queue.qsize(), queue.statistics().under_way) == (1, 0)
 
 
-async def test_producers_wait_for_room_that_workers_have_overdrawn(gate: Gatekeeper) -> None:
-    queue: Queue = PoliteQueue(gate, maxsize=1)
+async def test_producers_wait_for_room_that_workers_have_overdrawn(queue: Queue) -> None:
+    queue = queue.made(maxsize=1)
     await queue.put(f"{A}/0")
     producer = asyncio.create_task(queue.put(f"{A}/producer"))
     await settle()
@@ -225,8 +215,8 @@ async def test_producers_wait_for_room_that_workers_have_overdrawn(gate: Gatekee
     await producer
 
 
-async def test_maxsize_counts_per_host(gate: Gatekeeper) -> None:
-    queue: Queue = PoliteQueue(gate, maxsize=2)
+async def test_maxsize_counts_per_host(queue: Queue) -> None:
+    queue = queue.made(maxsize=2)
     for origin in (A, B):
         queue.put_nowait(f"{origin}/1")
         queue.put_nowait(f"{origin}/2")
@@ -279,11 +269,9 @@ def moves(caplog: pytest.LogCaptureFixture) -> list[str]:
     return texts
 
 
-async def test_a_host_goes_through_its_phases(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_host_goes_through_its_phases(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "politesse.queue")
-    fetcher.answers[A] = f"{PRIVATE}Crawl-delay: 5\n"
+    queue.robots[A] = f"{PRIVATE}Crawl-delay: 5\n"
     await put(queue, *urls(2))
     await settle()
     assert moves(caplog) == ["unknown, was empty: robots.txt is unknown", "paced, was unknown: robots.txt is known"]
@@ -299,13 +287,13 @@ async def test_a_host_goes_through_its_phases(
             "in turn, was ready: a worker asks for its turn",
             "empty, was in turn: no URL is left",
         ]
-        assert clock.monotonic() >= 45
+        assert queue.clock.monotonic() >= 45
 
 
 async def test_a_host_that_would_wait_too_long_is_given_up_url_by_url(
-    gate: Gatekeeper, refused: Refusals, caplog: pytest.LogCaptureFixture
+    queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue: Queue = PoliteQueue(gate, on_disallowed=refused, max_wait_s=60.0)
+    queue = queue.made(max_wait_s=60.0)
     await put(queue, *urls(3))
     async with queue.turn() as turn:
         turn.observe(429, {"Retry-After": "3600"})
@@ -313,7 +301,7 @@ async def test_a_host_that_would_wait_too_long_is_given_up_url_by_url(
     queue.close()
     with pytest.raises(QueueClosed, match="nothing is left"):
         await queue.turn().__aenter__()
-    assert refused.reasons == [Reason.WAIT_TOO_LONG] * 2
+    assert queue.refused.reasons == [Reason.WAIT_TOO_LONG] * 2
     assert [text for text in moves(caplog) if "given up, was" in text] == [
         "given up, was in turn: it would wait for too long"
     ]
@@ -328,11 +316,10 @@ async def test_a_closed_queue_refuses_urls(queue: Queue) -> None:
         await queue.put(f"{A}/1")
 
 
-async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: ScriptedFetcher) -> None:
-    clock = ManualClock()
+async def test_an_answer_in_the_moment_of_the_close_starts_nothing() -> None:
+    clock, fetcher = ManualClock(), ScriptedFetcher({A: 503})
     gate = Gatekeeper(UA, fetcher=fetcher, clock=clock)
-    fetcher.answers[A] = 503
-    queue: Queue = PoliteQueue(gate)
+    queue = Queue(gate, clock, fetcher)
     fetcher.gate.clear()
     await put(queue, *(f"https://h{place}.example/" for place in range(99)), f"{A}/1")
     await queue.put(f"{B}/1")  # there is no room for its fetch
@@ -349,10 +336,10 @@ async def test_an_answer_in_the_moment_of_the_close_starts_nothing(fetcher: Scri
     assert fetcher.count(B) == 0
 
 
-async def test_queue_of_a_closed_gatekeeper_raises(queue: Queue, gate: Gatekeeper) -> None:
+async def test_queue_of_a_closed_gatekeeper_raises(queue: Queue) -> None:
     await queue.put(f"{A}/1")
     async with queue.turn():
-        await gate.aclose()
+        await queue.gate.aclose()
         with pytest.raises(ClosedError):
             await queue.join()
     with pytest.raises(ClosedError):
@@ -362,33 +349,29 @@ async def test_queue_of_a_closed_gatekeeper_raises(queue: Queue, gate: Gatekeepe
     assert [type(result) for result in results] == [ClosedError] * 3
 
 
-async def test_the_close_of_the_gatekeeper_is_the_cause_of_later_errors(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.gate.clear()
+async def test_the_close_of_the_gatekeeper_is_the_cause_of_later_errors(queue: Queue) -> None:
+    queue.fetcher.gate.clear()
     await queue.put(f"{A}/1")
     await settle()
-    await gate.aclose()
+    await queue.gate.aclose()
     await settle()
     with pytest.raises(ClosedError, match="1 URLs queued") as raised:
         await queue.put(f"{B}/1")
     assert str(raised.value.__cause__) == "the gatekeeper was closed"
 
 
-async def test_join_ends_well_if_all_was_done_before_the_gatekeeper_was_closed(queue: Queue, gate: Gatekeeper) -> None:
+async def test_join_ends_well_if_all_was_done_before_the_gatekeeper_was_closed(queue: Queue) -> None:
     await queue.put(f"{A}/1")
     async with queue.turn():
         joined = asyncio.create_task(queue.join())
         await settle()
-    await gate.aclose()
+    await queue.gate.aclose()
     await joined
     await queue.join()
 
 
 async def test_a_gatekeeper_keeps_no_queue_alive(gate: Gatekeeper) -> None:
-    queue: Queue = PoliteQueue(gate)
-    seen = weakref.ref(queue)
-    del queue
+    seen = weakref.ref(PoliteQueue(gate))
     gc.collect()
     assert seen() is None
     assert gate.state.closing == {}
