@@ -127,6 +127,9 @@ STEPS: Final = st.lists(
 @settings(max_examples=examples(400))
 @given(STEPS)
 @example(
+    [Step(0.0, 0.0, 503, DAY, restarts=False), Step(0.0, -6 * HOUR, 503, DAY, restarts=True)]
+)  # both in the future
+@example(
     [
         Step(0.0, 0.0, 200, 0.0, restarts=False),
         Step(600.0, 0.0, 404, DAY, restarts=False),

@@ -401,6 +401,7 @@ async def test_the_argument_is_a_path_or_a_url_of_sqlite(tmp_path: Path, monkeyp
         for journal in ("one.db", "sqlite:///two.db", f"sqlite:///{tmp_path}/three.db", tmp_path / "four.db"):
             async with PoliteQueue[object](gate, journal=journal) as queue:
                 await queue.put(f"{A}/")
+        PoliteQueue(gate, journal="never used.db")  # it is closed with the gate all the same
         with pytest.raises(ConfigurationError, match="path=3"):
             PoliteQueue(gate, journal=3)  # type: ignore[arg-type]
         with pytest.raises(ConfigurationError, match="no folder"):

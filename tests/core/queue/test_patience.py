@@ -310,6 +310,7 @@ async def test_left_returns_what_waits_as_it_was_put(queue: Queue) -> None:
         assert turn.url == f"{A}/1"
         await queue.gate.aclose()
     assert queue.left() == [given[0], given[2]]
+    assert queue.made().left() == []  # that of a closed gate
 
 
 # Sites that refuse the crawler

@@ -162,6 +162,7 @@ async def test_a_host_that_is_ready_does_not_wait_until_all_others_are_refused(q
     queue.robots[A] = NOTHING
     await queue.gate.check_batch([A, B])
     await queue.clock.sleep(5)
+    queue = queue.made(on_disallowed=None)
     await put(queue, *urls(1_000), f"{B}/1")
     assert await next_url(queue) == f"{B}/1"
     assert queue.qsize() >= 900
