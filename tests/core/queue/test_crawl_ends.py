@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import product
 from typing import Any
 
 import pytest
@@ -201,10 +202,8 @@ class Broken:
         self.urls.add(url)
 
 
-@pytest.mark.parametrize("on_add", [True, False])
-@pytest.mark.parametrize("swallows", [True, False])
-async def test_a_seen_that_fails_ends_the_crawl_with_its_error(*, on_add: bool, swallows: bool) -> None:
-    for works in range(7):
+async def test_a_seen_that_fails_ends_the_crawl_with_its_error() -> None:
+    for works, on_add, swallows in product(range(7), (True, False), (True, False)):
         async with made() as queue:
             await crawl_with(Broken(works, on_add=on_add), queue, swallows, works < (6 if on_add else 5))
 

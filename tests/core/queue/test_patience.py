@@ -173,24 +173,23 @@ async def test_deferred_origins_are_shown_and_not_tried_before_their_time(queue:
 # Pages
 
 
-@pytest.mark.parametrize("later", [0, 2, 100])
-async def test_a_page_that_is_answered_with_retry_after_of_hours_ends_the_queue_at_once(
-    queue: Queue, later: int
-) -> None:
-    for place in range(1 + later):
-        await queue.put(f"{A}/{place}", priority=place)
-    async with queue.turn() as turn:
-        turn.observe(429, {"Retry-After": "7200"})
-        ended_mono, ended_wall = queue.clock.monotonic(), queue.clock.wall()
-    async with waiting(queue):
-        await queue.join()
-    assert queue.clock.monotonic() - ended_mono < 1
-    assert queue.refused.items == urls(1 + later)[1:]
-    for _, verdict in queue.refused.verdicts:
-        assert (verdict.allowed, verdict.reason) == (False, Reason.WAIT_TOO_LONG)
-        assert verdict.not_before == pytest.approx(ended_wall + 7_200)
-        assert verdict.note.startswith(f"{Bound.RETRY_AFTER} until 20")
-    assert queue.statistics().given_up == later
+async def test_a_page_that_is_answered_with_retry_after_of_hours_ends_the_queue_at_once() -> None:
+    for later in (0, 2, 100):
+        async with made() as queue:
+            for place in range(1 + later):
+                await queue.put(f"{A}/{place}", priority=place)
+            async with queue.turn() as turn:
+                turn.observe(429, {"Retry-After": "7200"})
+                ended_mono, ended_wall = queue.clock.monotonic(), queue.clock.wall()
+            async with waiting(queue):
+                await queue.join()
+            assert queue.clock.monotonic() - ended_mono < 1
+            assert queue.refused.items == urls(1 + later)[1:]
+            for _, verdict in queue.refused.verdicts:
+                assert (verdict.allowed, verdict.reason) == (False, Reason.WAIT_TOO_LONG)
+                assert verdict.not_before == pytest.approx(ended_wall + 7_200)
+                assert verdict.note.startswith(f"{Bound.RETRY_AFTER} until 20")
+            assert queue.statistics().given_up == later
 
 
 async def test_a_visit_time_that_opens_in_hours_is_not_waited_for() -> None:
@@ -285,14 +284,14 @@ async def test_a_host_held_by_another_turn_for_hours_is_waited_for() -> None:
             assert await worker == f"{A}/1"
 
 
-@pytest.mark.parametrize("count", [1, 2])
-async def test_a_host_whose_urls_are_all_handed_out_is_not_looked_at_any_more(queue: Queue, count: int) -> None:
-    queue = queue.made(max_wait_s=1_000_000)
-    await put(queue, *urls(count))
-    for _ in range(count):
-        await next_url(queue)
-    await queue.clock.sleep(10_000)  # the pacer has forgotten the host by then
-    assert timers(queue.clock) == 0
+async def test_a_host_whose_urls_are_all_handed_out_is_not_looked_at_any_more() -> None:
+    for count in (1, 2):
+        async with made(max_wait_s=1_000_000) as queue:
+            await put(queue, *urls(count))
+            for _ in range(count):
+                await next_url(queue)
+            await queue.clock.sleep(10_000)  # the pacer has forgotten the host by then
+            assert timers(queue.clock) == 0
 
 
 async def test_left_returns_what_waits_as_it_was_put(queue: Queue) -> None:
@@ -428,23 +427,22 @@ def said(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[st
     return [record.getMessage() for record in of_queue if record.levelno == level]
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_a_site_that_is_given_up_is_logged_once(
-    queue: Queue, logged: pytest.LogCaptureFixture, *, known: bool
-) -> None:
-    queue.robots[A] = 503
-    queue.robots[B] = NOTHING
-    if known:
-        await queue.gate.check_batch([A, B])
-    queue = queue.made(max_unreachable_s=0)
-    await put(queue, *urls(3), *urls(3, B))
-    async with waiting(queue):
-        await queue.join()
-        assert queue.statistics().given_up == 3
-        await queue.put(f"{A}/4")
-        await queue.join()
-    why = "robots.txt is unreachable, so everything is disallowed: the server answered with status 503"
-    assert said(logged, logging.WARNING) == [f"gave up {A}: {why}; 3 URLs are not requested"]
+async def test_a_site_that_is_given_up_is_logged_once(logged: pytest.LogCaptureFixture) -> None:
+    for known in (True, False):
+        logged.clear()
+        async with made(max_unreachable_s=0) as queue:
+            queue.robots[A] = 503
+            queue.robots[B] = NOTHING
+            if known:
+                await queue.gate.check_batch([A, B])
+            await put(queue, *urls(3), *urls(3, B))
+            async with waiting(queue):
+                await queue.join()
+                assert queue.statistics().given_up == 3
+                await queue.put(f"{A}/4")
+                await queue.join()
+            why = "robots.txt is unreachable, so everything is disallowed: the server answered with status 503"
+            assert said(logged, logging.WARNING) == [f"gave up {A}: {why}; 3 URLs are not requested"]
 
 
 async def test_a_site_that_answers_and_is_given_up_again_is_logged_again(

@@ -32,18 +32,19 @@ async def test_the_queue_ends_with_its_last_page_and_not_an_interval_later(queue
     assert queue.clock.monotonic() == log.handed[-1][1] <= 101
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_denied_urls_are_refused_while_the_host_waits(queue: Queue, *, known: bool) -> None:
-    queue.robots[A] = SLOW
-    if known:
-        await queue.gate.check(A)
-    for pair in zip(urls(5, f"{A}/open"), urls(5, f"{A}/private"), strict=True):
-        await put(queue, *pair)
-    async with waiting(queue) as [worker]:
-        await queue.clock.sleep(1)
-        assert queue.refused.items == urls(5, f"{A}/private")
-        assert not worker.done()
-        assert queue.qsize() == 5
+async def test_denied_urls_are_refused_while_the_host_waits() -> None:
+    for known in (True, False):
+        async with made() as queue:
+            queue.robots[A] = SLOW
+            if known:
+                await queue.gate.check(A)
+            for pair in zip(urls(5, f"{A}/open"), urls(5, f"{A}/private"), strict=True):
+                await put(queue, *pair)
+            async with waiting(queue) as [worker]:
+                await queue.clock.sleep(1)
+                assert queue.refused.items == urls(5, f"{A}/private")
+                assert not worker.done()
+                assert queue.qsize() == 5
 
 
 async def test_what_a_host_policy_denies_is_refused_at_once(queue: Queue) -> None:

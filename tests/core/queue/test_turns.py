@@ -15,7 +15,7 @@ from politesse.errors import TurnHeld, WrongEventLoop
 from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, B, Queue, drained, fetch_task, next_url, put, timers, urls, waiting
+from tests.core.queue.crawl import UA, A, B, Queue, drained, fetch_task, made, next_url, put, timers, urls, waiting
 from tests.support.tasks import apart, settle
 
 PRIVATE = "User-agent: *\nDisallow: /private\n"
@@ -28,6 +28,8 @@ async def test_turn_carries_url_item_and_verdict(queue: Queue) -> None:
         assert turn.verdict.reason is Reason.UNAVAILABLE
         assert "a.example/1: under way" in repr(turn)
         turn.observe(200, {"Content-Type": "text/html"})
+        with pytest.raises(TypeError, match="give an int, as 200"):
+            turn.observe("200")  # type: ignore[arg-type] # on purpose
 
 
 async def test_repr_and_statistics_show_what_it_holds(queue: Queue) -> None:
@@ -114,17 +116,18 @@ async def test_ready_url_is_handed_out_before_the_next_host_and_without_running_
         assert (turn.url, others) == (f"{A}/open", [])
 
 
-@pytest.mark.parametrize("state", ["unreachable", "forgotten"])
-async def test_a_host_goes_on_at_once_with_the_origin_whose_robots_txt_is_known(queue: Queue, state: str) -> None:
-    queue.robots[A] = 503 if state == "unreachable" else 404
-    await queue.gate.check_batch([A, "http://a.example", B])
-    await queue.clock.sleep(5)
-    await queue.put(f"{A}/1", priority=-1)
-    await put(queue, "http://a.example/1", f"{B}/1")
-    if state == "forgotten":
-        queue.fetcher.gate.clear()
-        await queue.gate.forget(A)
-    assert await next_url(queue) == "http://a.example/1"
+async def test_a_host_goes_on_at_once_with_the_origin_whose_robots_txt_is_known() -> None:
+    for state in ("unreachable", "forgotten"):
+        async with made() as queue:
+            queue.robots[A] = 503 if state == "unreachable" else 404
+            await queue.gate.check_batch([A, "http://a.example", B])
+            await queue.clock.sleep(5)
+            await queue.put(f"{A}/1", priority=-1)
+            await put(queue, "http://a.example/1", f"{B}/1")
+            if state == "forgotten":
+                queue.fetcher.gate.clear()
+                await queue.gate.forget(A)
+            assert await next_url(queue) == "http://a.example/1"
 
 
 async def test_urls_are_handed_out_by_priority_which_is_zero_by_default(queue: Queue) -> None:
