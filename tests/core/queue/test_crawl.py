@@ -164,9 +164,7 @@ async def test_no_worker_waits_for_the_target_of_a_redirect(queue: Queue) -> Non
     assert finished[2][1] < 10
 
 
-async def test_a_redirect_to_what_was_seen_ends_there_and_one_to_another_spelling_is_followed(
-    queue: Queue, pages: Pages
-) -> None:
+async def test_redirects_end_at_what_was_seen_and_not_at_another_spelling(queue: Queue, pages: Pages) -> None:
     await put(queue, f"{A}/", f"{A}/moved", f"{A}/%7euser")
     web = SimulatedWeb({f"{A}/moved": moved("/"), f"{A}/%7euser": moved("/~user")})
     report = await queue.crawl(web, pages)
@@ -220,9 +218,7 @@ async def test_a_url_fails_after_five_attempts(queue: Queue, errors: Errors) -> 
     assert (report.pages, report.retried, report.failed) == (0, 4, 1)
 
 
-async def test_a_request_that_fails_is_reported_and_the_crawl_goes_on(
-    queue: Queue, pages: Pages, errors: Errors
-) -> None:
+async def test_a_request_that_fails_is_reported_and_others_go_on(queue: Queue, pages: Pages, errors: Errors) -> None:
     failures = dict(zip(urls(3), (TimeoutError("slow"), OSError("reset"), ValueError("no answer")), strict=True))
     await put(queue, *urls(4))
     report = await queue.crawl(SimulatedWeb(failures), pages, on_error=errors, stop_on_error=True)
@@ -285,9 +281,7 @@ async def test_what_is_given_up_and_what_is_finished_are_counted_for_themselves(
     assert (again.disallowed, again.given_up) == (0, 0)
 
 
-async def test_on_progress_costs_the_same_however_many_origins_are_deferred(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_on_progress_lists_no_deferred_origins(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.robots[B] = 503
     await queue.gate.check(B)
     queue = queue.made(max_unreachable_s=100)
@@ -414,9 +408,7 @@ async def test_one_pattern_of_allow_suffices_and_deny_has_the_last_word(queue: Q
     assert sorted(pages.urls) == [f"{A}/", f"{A}/x", f"{C}/public/"]
 
 
-async def test_links_and_redirects_out_of_scope_are_skipped_and_counted_but_not_what_the_program_puts(
-    queue: Queue, pages: Pages
-) -> None:
+async def test_links_and_redirects_out_of_scope_are_skipped_but_not_what_is_put(queue: Queue, pages: Pages) -> None:
     web = SimulatedWeb({f"{A}/": Reply(links=["/1", "/2.pdf", f"{B}/", f"{C}/"]), f"{A}/1": moved(f"{C}/moved")})
     report = await crawled(queue, web, pages, allow=["a.example", "b.example"], deny=["/*.pdf$"])
     assert sorted(web.requests) == [f"{A}/", f"{A}/1", f"{B}/"]
@@ -447,9 +439,7 @@ async def test_a_host_gives_no_more_pages_than_it_may(queue: Queue, pages: Pages
     assert len(web.requests) == 6 + 2
 
 
-async def test_a_host_that_takes_several_requests_at_once_gives_no_more_pages_than_it_may(
-    queue: Queue, pages: Pages
-) -> None:
+async def test_concurrent_requests_get_no_more_pages_of_a_host_than_it_may_give(queue: Queue, pages: Pages) -> None:
     queue.gate.set_policy("a.example", HostPolicy(min_delay_s=0.1, max_concurrent=8))
     await put(queue, *urls(20))
     # The first two requests are no pages, so two more URLs may take their places.
@@ -465,9 +455,7 @@ async def test_skipped_urls_cost_their_host_no_interval(queue: Queue, pages: Pag
     assert queue.clock.monotonic() < 5
 
 
-async def test_after_its_time_a_crawl_finishes_the_pages_under_way_and_leaves_the_rest(
-    queue: Queue, pages: Pages
-) -> None:
+async def test_after_its_time_a_crawl_finishes_pages_and_leaves_the_rest(queue: Queue, pages: Pages) -> None:
     await put(queue, *urls(10), f"{B}/slow")
     report = await queue.crawl(SimulatedWeb(clock=queue.clock, took_s=4.0), pages, max_time_s=1.5)
     assert sorted(pages.urls) == [f"{A}/0", f"{B}/slow"]

@@ -49,9 +49,7 @@ async def test_a_handler_that_raises_is_reported_with_its_url_and_the_crawl_goes
     assert "\x1b" not in record.getMessage()
 
 
-async def test_a_closed_error_of_handle_is_a_failure_and_one_of_the_client_ends_the_crawl(
-    filled: Queue, errors: Errors
-) -> None:
+async def test_a_closed_error_ends_the_crawl_only_if_it_is_of_the_client(filled: Queue, errors: Errors) -> None:
     async def handle(page: CrawlPage[object], _: Reply) -> None:
         if page.item == 2:
             raise ClosedError("a database of the program is closed")
@@ -136,9 +134,7 @@ async def test_the_log_says_that_a_crawl_was_cancelled(filled: Queue, caplog: py
     assert caught.value.__notes__ == [said]  # part of the traceback of a KeyboardInterrupt
 
 
-async def test_the_first_error_of_handle_ends_the_crawl_if_told_to(
-    filled: Queue, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_error_of_handle_ends_the_crawl_if_told_to(filled: Queue, caplog: pytest.LogCaptureFixture) -> None:
     entered: list[object] = []
 
     async def handle(page: CrawlPage[object], _: Reply) -> None:
@@ -258,14 +254,12 @@ async def test_a_client_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lo
     assert sorted([*pages.urls, *left(filled)]) == ALL
 
 
-async def test_a_gate_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost(
-    filled: Queue, gate: Gatekeeper, clock: ManualClock
-) -> None:
+async def test_a_gate_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost(filled: Queue) -> None:
     pages = Pages()
-    crawl = asyncio.create_task(filled.crawl(SimulatedWeb(clock=clock, took_s=3), pages))
+    crawl = asyncio.create_task(filled.crawl(SimulatedWeb(clock=filled.clock, took_s=3), pages))
     while len(pages.handled) < 2:
         await asyncio.sleep(0)
-    await gate.aclose()
+    await filled.gate.aclose()
     with pytest.raises(ClosedError):
         await crawl
     assert sorted([*pages.urls, *left(filled)]) == ALL
@@ -274,9 +268,7 @@ async def test_a_gate_that_is_closed_meanwhile_ends_the_crawl_and_no_url_is_lost
 
 
 @pytest.mark.parametrize("seeds", first_of(1, [range(6), range(6, 60)]))
-async def test_a_crawl_cancelled_at_any_moment_loses_and_doubles_nothing(
-    seeds: range, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_cancelled_crawl_loses_and_doubles_nothing(seeds: range, caplog: pytest.LogCaptureFixture) -> None:
     for seed in seeds:
         await crawl_and_cancel(random.Random(seed), caplog)
 

@@ -132,9 +132,7 @@ async def test_an_error_of_on_error_ends_the_crawl_and_loses_no_page(path: Path)
     assert (report.pages, report.left) == (2, 0)
 
 
-async def test_pages_that_failed_are_requested_again_if_the_next_run_wants_it(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_pages_that_failed_are_requested_again_if_told_to(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     gone = ConnectionResetError()
     two: list[Reply | Exception] = [*[Reply(503)] * 5, Reply()]
     web = SimulatedWeb({f"{A}/": Reply(links=["/1", "/2", "/3"]), f"{A}/1": [gone, gone, Reply()], f"{A}/2": two})
@@ -183,9 +181,7 @@ async def test_retry_failed_needs_a_journal(gate: Gatekeeper) -> None:
         PoliteQueue(gate, retry_failed=True)
 
 
-async def test_a_crawl_that_is_done_requests_nothing_when_it_is_started_again_and_the_log_says_why(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_crawl_that_is_done_says_that_nothing_is_left(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     web = SimulatedWeb(SITE)
     await program(path, web)
     caplog.clear()
@@ -197,9 +193,7 @@ async def test_a_crawl_that_is_done_requests_nothing_when_it_is_started_again_an
     assert "remove the file" in record.getMessage()
 
 
-async def test_log_statistics_and_repr_say_how_many_urls_were_resumed(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_log_and_repr_say_how_many_urls_were_resumed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with run(path) as queue:
         await put(queue, *urls(3))
@@ -449,7 +443,7 @@ async def test_a_second_queue_on_the_same_journal_is_refused_until_the_first_is_
         assert second.qsize() == 2
 
 
-async def test_a_write_that_fails_is_raised_by_put_and_ends_the_queue_and_nothing_that_was_acknowledged_is_lost(
+async def test_a_write_that_fails_ends_the_queue_and_loses_nothing(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with run(path) as queue:
@@ -572,9 +566,7 @@ async def test_close_of_the_queue_ends_workers_that_wait_also_without_a_journal(
     assert queue.left() == [(f"{A}/1", None, 0)]
 
 
-async def test_a_long_journal_is_read_in_batches_and_a_caller_that_is_cancelled_leaves_the_rest_to_the_next(
-    path: Path,
-) -> None:
+async def test_a_long_journal_is_read_in_batches_though_callers_are_cancelled(path: Path) -> None:
     async with run(path) as queue, queue:
         for place in range(1_000):
             queue.put_nowait(f"https://h{place % 50}.example/{place}")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from math import inf
+from typing import TypeAlias
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.core.queue.simulated import Pages, Reply, SimulatedWeb
 from tests.support.tasks import apart, settle
 
 DAY_S = 86_400
+Logs: TypeAlias = pytest.LogCaptureFixture
 
 
 def busy(origin: str, retry_after: int, status: int = 503) -> FetchResponse:
@@ -375,9 +377,7 @@ async def test_after_how_many_refusals_a_site_is_given_up_is_an_option(queue: Qu
             queue.made(max_refusals=wrong)
 
 
-async def test_a_site_that_is_given_up_is_logged_with_the_words_of_its_answer(
-    queue: Queue, pages: Pages, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_has_the_words_of_a_site_that_refuses(queue: Queue, pages: Pages, caplog: Logs) -> None:
     await put(queue, *urls(5))
     await queue.crawl(SimulatedWeb(lambda _: PRICE), pages)
     refuses = "the site refuses this crawler: refused 3 times in a row: 402, crawler-price"
@@ -417,17 +417,17 @@ async def test_404_and_private_pages_slow_nothing(gate: Gatekeeper, clock: Manua
 
 
 @pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def logged(caplog: Logs) -> Logs:
     caplog.set_level(logging.INFO, "politesse.queue")
     return caplog
 
 
-def said(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[str]:
+def said(caplog: Logs, level: int = logging.INFO) -> list[str]:
     of_queue = [record for record in caplog.records if record.name == "politesse.queue"]
     return [record.getMessage() for record in of_queue if record.levelno == level]
 
 
-async def test_a_site_that_is_given_up_is_logged_once(logged: pytest.LogCaptureFixture) -> None:
+async def test_a_site_that_is_given_up_is_logged_once(logged: Logs) -> None:
     for known in (True, False):
         logged.clear()
         async with made(max_unreachable_s=0) as queue:
@@ -445,9 +445,7 @@ async def test_a_site_that_is_given_up_is_logged_once(logged: pytest.LogCaptureF
             assert said(logged, logging.WARNING) == [f"gave up {A}: {why}; 3 URLs are not requested"]
 
 
-async def test_a_site_that_answers_and_is_given_up_again_is_logged_again(
-    queue: Queue, logged: pytest.LogCaptureFixture
-) -> None:
+async def test_a_site_that_answers_and_is_given_up_again_is_logged_again(queue: Queue, logged: Logs) -> None:
     queue = queue.made(max_unreachable_s=0)
     for answer in (503, "", 503):
         queue.robots[A] = answer
@@ -459,7 +457,7 @@ async def test_a_site_that_answers_and_is_given_up_again_is_logged_again(
     assert [line[-24:] for line in said(logged, logging.WARNING)] == ["; 1 URL is not requested"] * 2
 
 
-async def test_pages_that_would_wait_too_long_are_logged(queue: Queue, logged: pytest.LogCaptureFixture) -> None:
+async def test_pages_that_would_wait_too_long_are_logged(queue: Queue, logged: Logs) -> None:
     queue.robots[A] = "User-agent: *\nCrawl-delay: 100"
     queue = queue.made(max_wait_s=50)
     await put(queue, *urls(3))
@@ -500,9 +498,7 @@ async def one_turn(queue: Queue) -> None:
         await asyncio.Event().wait()
 
 
-async def test_puts_that_wait_for_room_without_a_worker_are_logged_once(
-    still: Queue, logged: pytest.LogCaptureFixture
-) -> None:
+async def test_puts_that_wait_for_room_without_a_worker_are_logged_once(still: Queue, logged: Logs) -> None:
     async with running(*(still.put(url) for url in urls(5))):
         await advance(still, 59)
         assert said(logged) == []
@@ -514,7 +510,7 @@ async def test_puts_that_wait_for_room_without_a_worker_are_logged_once(
         assert len(said(logged)) == 1
 
 
-async def test_join_without_a_worker_is_logged(still: Queue, logged: pytest.LogCaptureFixture) -> None:
+async def test_join_without_a_worker_is_logged(still: Queue, logged: Logs) -> None:
     await still.put(f"{A}/1")
     async with running(still.join()):
         await advance(still, 60)
@@ -522,9 +518,7 @@ async def test_join_without_a_worker_is_logged(still: Queue, logged: pytest.LogC
     assert "1 queued at 1 host (a.example)" in line
 
 
-async def test_a_turn_of_an_empty_queue_is_logged_again_after_progress_only(
-    still: Queue, logged: pytest.LogCaptureFixture
-) -> None:
+async def test_a_turn_of_an_empty_queue_is_logged_again_after_progress_only(still: Queue, logged: Logs) -> None:
     async with running(one_turn(still), one_turn(still)):
         await advance(still, 7_200)
         assert len(said(logged)) == 1
@@ -536,9 +530,7 @@ async def test_a_turn_of_an_empty_queue_is_logged_again_after_progress_only(
     assert f"1 under way ({A}/\\u202e), 1 worker waiting" in held
 
 
-async def test_a_turn_of_the_host_that_another_task_holds_is_logged_with_its_holder(
-    still: Queue, logged: pytest.LogCaptureFixture
-) -> None:
+async def test_a_turn_of_the_host_that_another_task_holds_is_logged_with_its_holder(still: Queue, logged: Logs) -> None:
     await put(still, *urls(2))
 
     async def parent() -> None:
@@ -551,7 +543,7 @@ async def test_a_turn_of_the_host_that_another_task_holds_is_logged_with_its_hol
     assert f"1 queued at 1 host (a.example), 0 ready, 1 under way ({A}/0), 1 worker waiting" in line
 
 
-async def test_hosts_that_are_all_deferred_are_logged(still: Queue, logged: pytest.LogCaptureFixture) -> None:
+async def test_hosts_that_are_all_deferred_are_logged(still: Queue, logged: Logs) -> None:
     still.robots[A] = 429
     await still.put(f"{A}/1")
     async with waiting(still):
@@ -562,9 +554,7 @@ async def test_hosts_that_are_all_deferred_are_logged(still: Queue, logged: pyte
     assert f"1 worker waiting, {A} deferred until 2027-01-15T08:0" in line
 
 
-async def test_waits_that_are_given_up_and_begun_again_are_one_stall(
-    still: Queue, logged: pytest.LogCaptureFixture
-) -> None:
+async def test_waits_that_are_given_up_and_begun_again_are_one_stall(still: Queue, logged: Logs) -> None:
     for _ in range(12):
         async with running(one_turn(still)):
             await advance(still, 8)
@@ -572,7 +562,7 @@ async def test_waits_that_are_given_up_and_begun_again_are_one_stall(
     assert len(said(logged)) == 1
 
 
-async def test_a_queue_that_moves_is_not_logged(queue: Queue, logged: pytest.LogCaptureFixture) -> None:
+async def test_a_queue_that_moves_is_not_logged(queue: Queue, logged: Logs) -> None:
     queue.robots[A] = "User-agent: *\nCrawl-delay: 50"
     await put(queue, *urls(5))
     await asyncio.gather(drained(queue), queue.join())

@@ -85,9 +85,7 @@ async def test_an_origin_without_a_list_has_sitemap_xml_and_any_other_url_is_the
     assert found == files
 
 
-async def test_lists_that_cannot_be_used_are_logged_unless_a_file_is_named(
-    queue: Queue, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_bad_lists_are_logged_unless_a_file_is_named(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     queue.robots[A], queue.robots[B] = "Sitemap: /one.xml\nSitemap: two.xml", 503
     await queue.put_sitemaps(f"{A}/a.xml")
     await queue.put_sitemaps(f"{B}/b.xml")
@@ -387,20 +385,18 @@ FAULTS: Final[dict[str, tuple[bytes | str, str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("chunk_octets", [5, 100_000])
-async def test_a_fault_ends_the_file_and_keeps_the_urls_before_it(
-    queue: Queue, caplog: pytest.LogCaptureFixture, chunk_octets: int
-) -> None:
-    found = {}
-    for name, (body, message, _) in FAULTS.items():
-        caplog.clear()
-        urls, [error], report = await read(queue, body, chunk_octets)
-        found[name] = body, error.removeprefix(f"{MAP} ")[: len(message)], len(urls)
-        assert (report.failed, report.sitemaps, report.left) == (1, 0, 0)
-        [record] = [record for record in caplog.records if MAP in record.getMessage()]
-        assert (record.levelno, message[:20] in record.getMessage()) == (logging.WARNING, True)
-    assert found == FAULTS
-    assert (await read(queue, "<urlset/>", chunk_octets))[2].sitemaps == 1  # this one is no fault
+async def test_a_fault_ends_the_file_and_keeps_urls_before_it(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    for chunk_octets in (5, 100_000):
+        found = {}
+        for name, (body, message, _) in FAULTS.items():
+            caplog.clear()
+            urls, [error], report = await read(queue, body, chunk_octets)
+            found[name] = body, error.removeprefix(f"{MAP} ")[: len(message)], len(urls)
+            assert (report.failed, report.sitemaps, report.left) == (1, 0, 0)
+            [record] = [record for record in caplog.records if MAP in record.getMessage()]
+            assert (record.levelno, message[:20] in record.getMessage()) == (logging.WARNING, True)
+        assert found == FAULTS
+        assert (await read(queue, "<urlset/>", chunk_octets))[2].sitemaps == 1  # this one is no fault
 
 
 async def test_an_index_in_an_index_is_refused(queue: Queue, pages: Pages, errors: Errors) -> None:

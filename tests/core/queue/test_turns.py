@@ -293,9 +293,7 @@ async def test_a_host_goes_through_its_phases(queue: Queue, caplog: pytest.LogCa
         assert queue.clock.monotonic() >= 45
 
 
-async def test_a_host_that_would_wait_too_long_is_given_up_url_by_url(
-    queue: Queue, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_host_that_would_wait_too_long_is_given_up(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     queue = queue.made(max_wait_s=60.0)
     await put(queue, *urls(3))
     async with queue.turn() as turn:
