@@ -127,8 +127,14 @@ STEPS: Final = st.lists(
 @settings(max_examples=examples(400))
 @given(STEPS)
 @example(
-    [Step(0.0, 0.0, 503, DAY, restarts=False), Step(0.0, -6 * HOUR, 503, DAY, restarts=True)]
-)  # both in the future
+    [
+        Step(0.0, -HOUR, 503, DAY, restarts=False),
+        Step(0.0, 0.0, 503, DAY, restarts=True),  # the copy is dated in the future
+        Step(DAY, 0.0, 503, DAY, restarts=False),
+        Step(0.0, -30.0, 503, DAY, restarts=False),
+        Step(0.0, 0.0, 503, DAY, restarts=True),  # the failure is dated in the near future
+    ]
+)
 @example(
     [
         Step(0.0, 0.0, 200, 0.0, restarts=False),

@@ -434,6 +434,7 @@ async def test_a_damaged_row_is_left_as_it_is_and_logged(path: Path, caplog: pyt
 async def test_a_second_queue_on_the_same_journal_is_refused_until_the_first_is_closed(path: Path) -> None:
     async with run(path) as first, run(path) as second:
         await first.put(f"{A}/")
+        # Each use waits half a second of real time: a process that is about to end frees its lock.
         for use in (second.put(f"{A}/2"), second.join(), next_url(second)):
             with pytest.raises(StoreError, match="another queue of this process uses it"):
                 await use

@@ -30,6 +30,10 @@ async def test_turn_carries_url_item_and_verdict(queue: Queue) -> None:
         turn.observe(200, {"Content-Type": "text/html"})
         with pytest.raises(TypeError, match="give an int, as 200"):
             turn.observe("200")  # type: ignore[arg-type] # on purpose
+    turn.observe(503, {"Retry-After": "1000"})  # it has ended, so that this has no effect
+    await queue.put(f"{A}/2")
+    assert await next_url(queue) == f"{A}/2"
+    assert queue.clock.monotonic() < 10
 
 
 async def test_repr_and_statistics_show_what_it_holds(queue: Queue) -> None:
