@@ -305,13 +305,9 @@ class JournalMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-def test_what_was_acknowledged_and_has_not_ended_comes_again_and_what_has_ended_does_not() -> None:
-    run_state_machine_as_test(JournalMachine, settings=settings(max_examples=examples(100), stateful_step_count=40))
-
-
-@pytest.mark.weekly
-@pytest.mark.timeout(14_400)
-def test_what_was_acknowledged_comes_again_in_five_thousand_runs() -> None:
-    run_state_machine_as_test(
-        JournalMachine, settings=settings(max_examples=5_000, stateful_step_count=50, deadline=None)
-    )
+@pytest.mark.parametrize(
+    ("runs", "steps"),
+    [(examples(100), 40), pytest.param(5_000, 50, marks=[pytest.mark.weekly, pytest.mark.timeout(14_400)])],
+)
+def test_what_was_acknowledged_and_has_not_ended_comes_again_and_what_has_ended_does_not(runs: int, steps: int) -> None:
+    run_state_machine_as_test(JournalMachine, settings=settings(max_examples=runs, stateful_step_count=steps))

@@ -433,13 +433,9 @@ class PacerMachine(RuleBasedStateMachine):
                     raise error
 
 
-def test_no_permit_is_early_and_none_is_lost() -> None:
-    run_state_machine_as_test(PacerMachine, settings=settings(max_examples=examples(300), stateful_step_count=40))
-
-
-@pytest.mark.weekly
-@pytest.mark.timeout(14_400)
-def test_no_permit_is_early_and_none_is_lost_in_ten_thousand_runs() -> None:
-    run_state_machine_as_test(
-        PacerMachine, settings=settings(max_examples=10_000, stateful_step_count=50, deadline=None)
-    )
+@pytest.mark.parametrize(
+    ("runs", "steps"),
+    [(examples(300), 40), pytest.param(10_000, 50, marks=[pytest.mark.weekly, pytest.mark.timeout(14_400)])],
+)
+def test_no_permit_is_early_and_none_is_lost(runs: int, steps: int) -> None:
+    run_state_machine_as_test(PacerMachine, settings=settings(max_examples=runs, stateful_step_count=steps))

@@ -433,17 +433,13 @@ class LateQueueMachine(QueueMachine):
         self.gate.pacer = self.gate.state.pacer = LatePacer(self.gate.state.pacer, self.clock)
 
 
-def test_no_url_is_lost_and_no_turn_is_early() -> None:
-    run_state_machine_as_test(QueueMachine, settings=settings(max_examples=examples(150), stateful_step_count=40))
+@pytest.mark.parametrize(
+    ("runs", "steps"),
+    [(examples(150), 40), pytest.param(10_000, 50, marks=[pytest.mark.weekly, pytest.mark.timeout(14_400)])],
+)
+def test_no_url_is_lost_and_no_turn_is_early(runs: int, steps: int) -> None:
+    run_state_machine_as_test(QueueMachine, settings=settings(max_examples=runs, stateful_step_count=steps))
 
 
 def test_no_url_is_lost_if_the_pacer_answers_late() -> None:
     run_state_machine_as_test(LateQueueMachine, settings=settings(max_examples=examples(50), stateful_step_count=40))
-
-
-@pytest.mark.weekly
-@pytest.mark.timeout(14_400)
-def test_no_url_is_lost_and_no_turn_is_early_in_ten_thousand_runs() -> None:
-    run_state_machine_as_test(
-        QueueMachine, settings=settings(max_examples=10_000, stateful_step_count=50, deadline=None)
-    )

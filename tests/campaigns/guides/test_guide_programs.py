@@ -303,7 +303,7 @@ async def crawlee(url: str) -> str:
     from crawlee.http_clients import ImpitHttpClient
     from crawlee.storage_clients import MemoryStorageClient
 
-    from tests.wire.clients.crawlee_memory import use_memory
+    from tests.wire.clients.clients import use_memory
 
     use_memory()
     skipped = []

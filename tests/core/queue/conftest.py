@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from politesse import Gatekeeper
-from politesse.queue import PoliteQueue
-from politesse.testing import ScriptedFetcher
-from tests.core.queue.crawl import Queue, Refusals
+from politesse.testing import ManualClock, ScriptedFetcher
+from tests.core.queue.crawl import Queue
 from tests.core.queue.simulated import Errors, Pages
 
 
@@ -26,11 +25,6 @@ def fetcher() -> ScriptedFetcher:
 
 
 @pytest.fixture
-def refused() -> Refusals:
-    return Refusals()
-
-
-@pytest.fixture
 def pages() -> Pages:
     return Pages()
 
@@ -41,5 +35,5 @@ def errors() -> Errors:
 
 
 @pytest.fixture
-def queue(gate: Gatekeeper, refused: Refusals) -> Queue:
-    return PoliteQueue(gate, on_disallowed=refused)
+def queue(gate: Gatekeeper, clock: ManualClock, fetcher: ScriptedFetcher) -> Queue:
+    return Queue(gate, clock, fetcher)

@@ -8,7 +8,7 @@ from typing import Any
 
 from politesse.queue import CrawlPage, CrawlReport
 from politesse.testing import ManualClock
-from tests.core.queue.crawl import A, Queue
+from tests.core.queue.crawl import A, AnyQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class SimulatedWeb:
         self.is_closed = True
 
 
-async def crawled(queue: Queue, web: SimulatedWeb, handle: Any, **options: Any) -> CrawlReport:
+async def crawled(queue: AnyQueue, web: SimulatedWeb, handle: Any, **options: Any) -> CrawlReport:
     """Crawl from the front page of A."""
     await queue.put(f"{A}/")
     return await queue.crawl(web, handle, **options)

@@ -5,20 +5,20 @@ import gc
 import logging
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Mapping
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from politesse import ConfigurationError, Gatekeeper, PacingOptions
 from politesse.errors import StoreError
 from politesse.queue import CrawlPage, CrawlReport, PoliteQueue, QueueClosed
-from politesse.queue._journal import JournalRow
-from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, B, Queue, next_url
+from politesse.testing import ScriptedFetcher
+from tests.core.queue.crawl import UA, A, AnyQueue, B, Queue, left, made, next_url, put, urls
 from tests.core.queue.simulated import Pages, Reply, SimulatedWeb, crawled, follow_links, moved
 
 SITE: Final = {
@@ -36,13 +36,20 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def run(
-    path: Path, robots: Mapping[str, str | int] | None = None, *, retry_failed: bool = False
-) -> AsyncIterator[Queue]:
+async def run(path: Path, **options: Any) -> AsyncIterator[Queue]:
     """One run of a program: a gate and a queue with the journal."""
-    clock = ManualClock(autojump=True)
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(robots or {}), clock=clock) as gate:
-        yield PoliteQueue(gate, journal=path, retry_failed=retry_failed)
+    async with made(journal=path, **options) as queue:
+        yield queue
+
+
+async def interrupted(queue: Queue, web: SimulatedWeb, handle: Any, until: Callable[[], bool]) -> None:
+    """Cancel a crawl at a moment."""
+    crawl = asyncio.create_task(queue.crawl(web, handle))
+    while not until():
+        await asyncio.sleep(0)
+    crawl.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await crawl
 
 
 async def program(path: Path, web: SimulatedWeb, max_pages: int | None = None) -> CrawlReport:
@@ -63,13 +70,8 @@ def change(path: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-async def taken(queue: Queue) -> list[str]:
-    """Take all that is queued, and return the URLs."""
-    urls = []
-    while queue.qsize():
-        async with queue.turn() as turn:
-            urls.append(turn.url)
-    return urls
+def fill_disk(path: Path) -> None:
+    change(path, "CREATE TRIGGER full BEFORE INSERT ON queued BEGIN SELECT RAISE(FAIL, 'no room'); END")
 
 
 # Runs of one program
@@ -87,11 +89,7 @@ async def test_a_cancelled_crawl_leaves_what_was_under_way_to_the_next_run(path:
 
     async with run(path) as queue:
         await queue.put(f"{A}/")
-        crawl = asyncio.create_task(queue.crawl(web, handle))
-        await hanging.wait()
-        crawl.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await crawl
+        await interrupted(queue, web, handle, hanging.is_set)
         assert f"{A}/1" in rows(path)  # before the gate is closed
     report = await program(path, web)
     assert report.left == 0
@@ -115,9 +113,8 @@ async def test_a_page_whose_error_ends_the_crawl_is_handed_out_by_the_next_run(p
     async with run(path) as queue:
         await queue.put(f"{A}/1")
         report = await queue.crawl(web, handle, stop_on_error=True)
-    assert (report.pages, report.failed, report.left) == (2, 0, 0)
+    assert (report.pages, report.failed, report.left, rows(path)) == (2, 0, 0, [])
     assert dict(web.requests) == {f"{A}/1": 2, f"{A}/2": 1}
-    assert rows(path) == []
 
 
 async def test_an_error_of_on_error_ends_the_crawl_and_loses_no_page(path: Path) -> None:
@@ -135,23 +132,20 @@ async def test_an_error_of_on_error_ends_the_crawl_and_loses_no_page(path: Path)
     assert (report.pages, report.left) == (2, 0)
 
 
-async def test_pages_that_failed_are_requested_again_if_the_next_run_wants_it(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    gone, busy = ConnectionResetError(), [Reply(503)] * 5
-    web = SimulatedWeb(
-        {f"{A}/": Reply(links=["/1", "/2", "/3"]), f"{A}/1": [gone, gone, Reply()], f"{A}/2": [*busy, Reply()]}
-    )
+async def test_pages_that_failed_are_requested_again_if_told_to(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gone = ConnectionResetError()
+    two: list[Reply | Exception] = [*[Reply(503)] * 5, Reply()]
+    web = SimulatedWeb({f"{A}/": Reply(links=["/1", "/2", "/3"]), f"{A}/1": [gone, gone, Reply()], f"{A}/2": two})
     report = await program(path, web)
     assert (report.pages, report.failed, report.left) == (2, 2, 0)
     caplog.clear()
     report = await program(path, web)  # as before, these URLs are not requested again
     assert (report.pages, report.failed, report.left) == (0, 0, 0)
     assert "retry_failed=True requests 2 URLs that failed" in caplog.text
-    for left in ([f"{A}/1"], []):
+    for failed in ([f"{A}/1"], []):
         async with run(path, retry_failed=True) as queue:
-            report = await queue.crawl(web, follow_links)
-        assert rows(path) == left
+            await queue.crawl(web, follow_links)
+        assert rows(path) == failed
     assert dict(web.requests) == {f"{A}/": 1, f"{A}/1": 3, f"{A}/2": 6, f"{A}/3": 1}
 
 
@@ -166,12 +160,20 @@ async def test_a_journal_with_nothing_but_failed_pages_takes_new_urls(path: Path
 
 
 async def test_the_rows_of_pages_that_failed_take_no_memory_in_a_run_without_them(path: Path) -> None:
-    await program(path, SimulatedWeb({f"{A}/": ConnectionResetError()}))
-    assert rows(path) == [f"{A}/"]
+    octets = []
     async with run(path) as queue, queue:
-        await queue.put(f"{A}/1")
-        gc.collect()
-        assert not any(isinstance(found, JournalRow) for found in gc.get_objects())
+        for place in range(1_000):
+            queue.put_nowait(f"{A}/{place}")
+    change(path, "UPDATE queued SET attempt = 0 WHERE number > 1")  # as of pages that have failed
+    for retry_failed in (False, True):
+        async with run(path, retry_failed=retry_failed) as queue:
+            tracemalloc.start()
+            async with queue:
+                gc.collect()
+                octets.append(tracemalloc.get_traced_memory()[0])
+            tracemalloc.stop()
+            assert queue.qsize() == (1_000 if retry_failed else 1)
+    assert octets[0] < octets[1] / 2
 
 
 async def test_retry_failed_needs_a_journal(gate: Gatekeeper) -> None:
@@ -179,9 +181,7 @@ async def test_retry_failed_needs_a_journal(gate: Gatekeeper) -> None:
         PoliteQueue(gate, retry_failed=True)
 
 
-async def test_a_crawl_that_is_done_requests_nothing_when_it_is_started_again_and_the_log_says_why(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_crawl_that_is_done_says_that_nothing_is_left(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     web = SimulatedWeb(SITE)
     await program(path, web)
     caplog.clear()
@@ -193,13 +193,10 @@ async def test_a_crawl_that_is_done_requests_nothing_when_it_is_started_again_an
     assert "remove the file" in record.getMessage()
 
 
-async def test_log_statistics_and_repr_say_how_many_urls_were_resumed(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_log_and_repr_say_how_many_urls_were_resumed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with run(path) as queue:
-        for place in range(3):
-            await queue.put(f"{A}/{place}")
+        await put(queue, *urls(3))
         await next_url(queue)
         assert queue.statistics().resumed == 0
         assert "resumed" not in repr(queue)
@@ -216,7 +213,7 @@ async def test_what_was_put_comes_again_as_it_was_put_and_in_its_order(path: Pat
             await queue.put(f"{A}/{place}?ä=%7e#part", item, priority=place % 2)
     async with run(path) as queue, queue:
         assert queue.left() == [(f"{A}/{place}?ä=%7e#part", item, place % 2) for place, item in enumerate(items)]
-        assert [url[18] for url in await taken(queue)] == ["0", "2", "4", "1", "3"]
+        assert [(await next_url(queue))[18] for _ in items] == ["0", "2", "4", "1", "3"]
 
 
 async def test_a_redirect_goes_on_with_its_target_its_hops_and_its_item(path: Path) -> None:
@@ -224,12 +221,7 @@ async def test_a_redirect_goes_on_with_its_target_its_hops_and_its_item(path: Pa
     pages = Pages()
     async with run(path) as queue:
         await queue.put(f"{A}/", item="start")
-        crawl = asyncio.create_task(queue.crawl(web, pages))
-        while web.requests[f"{A}/a"] < 1:
-            await asyncio.sleep(0)
-        crawl.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await crawl
+        await interrupted(queue, web, pages, lambda: web.requests[f"{A}/a"] > 0)
     assert rows(path) == [f"{A}/b"]
     async with run(path) as queue:
         await queue.crawl(web, pages)
@@ -250,15 +242,10 @@ async def test_the_depth_of_a_link_is_kept_across_runs(path: Path) -> None:
 async def test_attempts_are_counted_across_runs(path: Path) -> None:
     web = SimulatedWeb({f"{A}/": Reply(503)})
     for _ in range(2):
+        before = web.requests.total()
         async with run(path) as queue:
             await queue.put(f"{A}/")
-            before = web.requests.total()
-            crawl = asyncio.create_task(queue.crawl(web, follow_links))
-            while web.requests.total() < before + 2:
-                await asyncio.sleep(0)
-            crawl.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await crawl
+            await interrupted(queue, web, follow_links, lambda: web.requests.total() >= before + 2)  # noqa: B023 - at once
     async with run(path) as queue:
         report = await queue.crawl(web, follow_links)
     assert (report.failed, web.requests[f"{A}/"]) == (1, 5)
@@ -276,28 +263,25 @@ async def test_a_crawl_with_its_own_seen_asks_that_alone(path: Path) -> None:
 # The end of a URL
 
 
-async def turn_that_ends_by(queue: Queue, end: type[BaseException]) -> None:
-    async with queue.turn():
-        task = asyncio.current_task()
-        if task is not None and end is asyncio.CancelledError:
-            task.cancel()
-            await asyncio.sleep(0)
-        raise end
+async def test_a_turn_that_is_broken_off_with_its_task_leaves_its_url_to_the_next_run(path: Path) -> None:
+    task = asyncio.current_task()
+    assert task is not None
 
+    async def turn_that_ends_by(queue: Queue, end: type[BaseException]) -> None:
+        async with queue.turn():
+            if end is asyncio.CancelledError:
+                task.cancel()
+                await asyncio.sleep(0)
+            raise end
 
-@pytest.mark.parametrize("end", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
-async def test_a_turn_that_is_broken_off_with_its_task_leaves_its_url_to_the_next_run(
-    path: Path, end: type[BaseException]
-) -> None:
-    async with run(path) as queue:
-        await queue.put(f"{A}/")
-        task = asyncio.current_task()
-        assert task is not None
-        with pytest.raises(end):
-            await turn_that_ends_by(queue, end)
-        task.uncancel()
-        assert queue.qsize() == 0
-    assert rows(path) == [f"{A}/"]
+    for end in (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        async with run(path) as queue:
+            await queue.put(f"{A}/")
+            with pytest.raises(end):
+                await turn_that_ends_by(queue, end)
+            task.uncancel()
+            assert queue.qsize() == 0
+        assert rows(path) == [f"{A}/"]
 
 
 async def test_a_url_that_is_put_again_after_a_turn_that_was_broken_off_is_kept_once(path: Path) -> None:
@@ -333,15 +317,11 @@ async def test_a_turn_that_ends_after_the_close_of_the_gate_is_handed_out_again(
 
 async def test_put_of_what_an_earlier_run_has_put_is_ignored_and_waits_for_no_room(path: Path) -> None:
     async with run(path) as queue:
-        for place in range(3):
-            await queue.put(f"{A}/{place}")
+        await put(queue, *urls(3))
         await next_url(queue)
-    clock = ManualClock(autojump=True)
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
-        small: Queue = PoliteQueue(gate, journal=path, maxsize=1)
+    async with run(path, maxsize=1) as small:
         async with asyncio.timeout(60):
-            for place in range(3):
-                await small.put(f"{A}:443/./{place}#other")
+            await put(small, *(f"{A}:443/./{place}#other" for place in range(3)))
         small.put_nowait(f"{A}/1")
         assert [url for url, *_ in small.left()] == [f"{A}/1", f"{A}/2"]
 
@@ -362,13 +342,14 @@ async def test_a_worker_may_put_again_what_this_run_has_handed_out(path: Path) -
 # Bad input
 
 
-@pytest.mark.parametrize("item", [(1,), {1: "one"}, {"a", "b"}, b"octets", float("nan"), object(), [[(1,)]]])
-async def test_an_item_that_json_does_not_return_is_refused_before_anything_is_queued(path: Path, item: object) -> None:
+async def test_an_item_that_json_does_not_return_is_refused_before_anything_is_queued(path: Path) -> None:
+    items: list[object] = [(1,), {1: "one"}, {"a", "b"}, b"octets", float("nan"), object(), [[(1,)]]]
     async with run(path) as queue:
-        with pytest.raises(TypeError, match=r"item=.*with a journal, give None, a str"):
-            await queue.put(f"{A}/", item)
-        with pytest.raises(TypeError, match="item="):
-            queue.put_nowait(f"{A}/", item)
+        for item in items:
+            with pytest.raises(TypeError, match=r"item=.*with a journal, give None, a str"):
+                await queue.put(f"{A}/", item)
+            with pytest.raises(TypeError, match="item="):
+                queue.put_nowait(f"{A}/", item)
         await queue.put(f"{A}/", "text")
         assert queue.qsize() == 1
 
@@ -387,19 +368,16 @@ async def test_a_page_refuses_an_item_before_its_link_counts_as_seen(path: Path)
     assert (report.pages, report.failed) == (2, 0)
 
 
-@pytest.mark.parametrize("priority", [2**63, -(2**63) - 1])
-async def test_a_priority_that_sqlite_cannot_hold_is_refused(path: Path, priority: int) -> None:
+async def test_a_priority_comes_again_as_it_was_and_one_that_sqlite_cannot_hold_is_refused(path: Path) -> None:
+    priorities = [2**63 - 1, -(2**63), float("inf"), 0.1, True]
     async with run(path) as queue:
-        with pytest.raises(ValueError, match="64 bits"):
-            await queue.put(f"{A}/", priority=priority)
-
-
-@pytest.mark.parametrize("priority", [2**63 - 1, -(2**63), float("inf"), 0.1, True])
-async def test_a_priority_comes_again_as_it_was(path: Path, priority: float) -> None:
-    async with run(path) as queue:
-        await queue.put(f"{A}/", priority=priority)
+        for wrong in (2**63, -(2**63) - 1):
+            with pytest.raises(ValueError, match="64 bits"):
+                await queue.put(f"{A}/", priority=wrong)
+        for priority in priorities:
+            await queue.put(f"{A}/{priority}", priority=priority)
     async with run(path) as queue, queue:
-        assert queue.left() == [(f"{A}/", None, priority)]
+        assert [priority for _, _, priority in queue.left()] == priorities
 
 
 async def test_put_nowait_before_the_journal_was_read_is_refused(path: Path) -> None:
@@ -415,8 +393,9 @@ async def test_the_argument_is_a_path_or_a_url_of_sqlite(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     async with Gatekeeper(UA, fetcher=ScriptedFetcher()) as gate:
         for journal in ("one.db", "sqlite:///two.db", f"sqlite:///{tmp_path}/three.db", tmp_path / "four.db"):
-            async with Queue(gate, journal=journal) as queue:
+            async with PoliteQueue[object](gate, journal=journal) as queue:
                 await queue.put(f"{A}/")
+        PoliteQueue(gate, journal="never used.db")  # it is closed with the gate all the same
         with pytest.raises(ConfigurationError, match="path=3"):
             PoliteQueue(gate, journal=3)  # type: ignore[arg-type]
         with pytest.raises(ConfigurationError, match="no folder"):
@@ -428,36 +407,25 @@ async def test_the_argument_is_a_path_or_a_url_of_sqlite(tmp_path: Path, monkeyp
     assert set(modes.values()) == {0o600}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        *(
-            "url = 'no url'",
-            "url = x'00'",
-            "item = '{'",
-            "hops = '3'",
-            "hops = '[3]'",
-            "hops = '\"ab\"'",
-            "hops = '{\"a\": 1}'",
-        ),
-        *("priority = 'x'", "attempt = 'x'", "depth = 'x'"),
-        *("sitemap = '{'", "sitemap = '[\"\"]'", "sitemap = '[1, true, 0.5]'", "sitemap = '[\"\", 1, 0.5]'"),
+async def test_a_damaged_row_is_left_as_it_is_and_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    damages = (
+        *("url = 'no url'", "url = x'00'", "item = '{'", "hops = '3'", "hops = '[3]'", "hops = '\"ab\"'"),
+        *("hops = '{\"a\": 1}'", "priority = 'x'", "attempt = 'x'", "depth = 'x'", "sitemap = '{'"),
+        *("sitemap = '[\"\"]'", "sitemap = '[1, true, 0.5]'", "sitemap = '[\"\", 1, 0.5]'"),
         'sitemap = \'["", true, "x"]\'',
         *(f"{column} = replace(hex(zeroblob(50000)), '00', '[')" for column in ("item", "hops", "sitemap")),
-    ],
-)
-async def test_a_damaged_row_is_left_as_it_is_and_logged(
-    path: Path, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    )
     async with run(path) as queue:
-        for place in range(3):
+        for place in range(1 + len(damages)):
             await queue.put(f"{A}/{place}", item=place)
-    change(path, f"UPDATE queued SET {damage} WHERE number > 1")  # noqa: S608 - our own text
+    for number, damage in enumerate(damages, 2):
+        change(path, f"UPDATE queued SET {damage} WHERE number = {number}")  # noqa: S608 - our own text
     async with run(path) as queue, queue:
         assert queue.left() == [(f"{A}/0", 0, 0)]
         await queue.put(f"{A}/new")
-    assert len(rows(path)) == 4
-    assert sum("has a damaged row, which is left as it is: number " in message for message in caplog.messages) == 2
+    assert len(rows(path)) == 2 + len(damages)
+    logged = [message for message in caplog.messages if "has a damaged row, which is left as it is: number " in message]
+    assert len(logged) == len(damages)
 
 
 # The file
@@ -466,6 +434,7 @@ async def test_a_damaged_row_is_left_as_it_is_and_logged(
 async def test_a_second_queue_on_the_same_journal_is_refused_until_the_first_is_closed(path: Path) -> None:
     async with run(path) as first, run(path) as second:
         await first.put(f"{A}/")
+        # Each use waits half a second of real time: a process that is about to end frees its lock.
         for use in (second.put(f"{A}/2"), second.join(), next_url(second)):
             with pytest.raises(StoreError, match="another queue of this process uses it"):
                 await use
@@ -475,12 +444,12 @@ async def test_a_second_queue_on_the_same_journal_is_refused_until_the_first_is_
         assert second.qsize() == 2
 
 
-async def test_a_write_that_fails_is_raised_by_put_and_ends_the_queue_and_nothing_that_was_acknowledged_is_lost(
+async def test_a_write_that_fails_ends_the_queue_and_loses_nothing(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with run(path) as queue:
         await queue.put(f"{A}/1")
-        change(path, "CREATE TRIGGER full BEFORE INSERT ON queued BEGIN SELECT RAISE(FAIL, 'no room'); END")
+        fill_disk(path)
         with pytest.raises(StoreError, match=r"the journal .* cannot be written: .*no room"):
             await queue.put(f"{A}/2")
         for use in (queue.put(f"{A}/3"), next_url(queue), queue.join()):
@@ -492,14 +461,14 @@ async def test_a_write_that_fails_is_raised_by_put_and_ends_the_queue_and_nothin
     change(path, "DROP TRIGGER full")
     async with run(path) as queue:
         await queue.put(f"{A}/2")
-        assert await taken(queue) == [f"{A}/1", f"{A}/2"]
+        assert left(queue) == [f"{A}/1", f"{A}/2"]
 
 
 async def test_a_crawl_ends_with_the_write_that_fails_and_the_next_run_goes_on(path: Path) -> None:
     web = SimulatedWeb(SITE)
     async with run(path) as queue:
         await queue.put(f"{A}/")
-        change(path, "CREATE TRIGGER full BEFORE INSERT ON queued BEGIN SELECT RAISE(FAIL, 'no room'); END")
+        fill_disk(path)
         with pytest.raises(StoreError, match="no room"):
             await queue.crawl(web, follow_links)
     assert rows(path) == [f"{A}/"]  # its links are not there, and so it has not ended
@@ -516,7 +485,7 @@ async def test_a_cancellation_passes_though_the_journal_fails(path: Path) -> Non
 
     async with run(path) as queue:
         await queue.put(f"{A}/")
-        change(path, "CREATE TRIGGER full BEFORE INSERT ON queued BEGIN SELECT RAISE(FAIL, 'no room'); END")
+        fill_disk(path)
         task = asyncio.create_task(queue.crawl(SimulatedWeb(), handle))
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -524,13 +493,13 @@ async def test_a_cancellation_passes_though_the_journal_fails(path: Path) -> Non
 
 
 async def test_journal_and_store_of_the_gate_share_a_file(path: Path) -> None:
-    fetcher = ScriptedFetcher({A: "User-agent: *\nDisallow: /no"})
     eager = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)
+    fetcher = ScriptedFetcher({A: "User-agent: *\nDisallow: /no"})
     for _ in range(2):
+        # On the real clock: the simulated one would jump beyond the time limit of the store.
         async with Gatekeeper(UA, fetcher=fetcher, store=path, pacing=eager) as gate:
-            queue: Queue = PoliteQueue(gate, journal=path)
-            await queue.put(f"{A}/1")
-            await queue.put(f"{A}/2")
+            queue: AnyQueue = PoliteQueue(gate, journal=path)
+            await put(queue, f"{A}/1", f"{A}/2")
             assert await next_url(queue) in {f"{A}/1", f"{A}/2"}
     assert rows(path) == []
     assert len(fetcher.requests) == 1, "the second run has robots.txt from the store"
@@ -598,7 +567,7 @@ async def test_close_of_the_queue_ends_workers_that_wait_also_without_a_journal(
     assert queue.left() == [(f"{A}/1", None, 0)]
 
 
-async def test_a_caller_that_is_cancelled_as_the_journal_is_read_leaves_the_rest_to_the_next(path: Path) -> None:
+async def test_a_long_journal_is_read_in_batches_though_callers_are_cancelled(path: Path) -> None:
     async with run(path) as queue, queue:
         for place in range(1_000):
             queue.put_nowait(f"https://h{place % 50}.example/{place}")
@@ -610,18 +579,11 @@ async def test_a_caller_that_is_cancelled_as_the_journal_is_read_leaves_the_rest
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         async with queue:
-            assert queue.qsize() == queue.statistics().resumed == 1_000
-            assert len({url for url, *_ in queue.left()}) == 1_000
-
-
-async def test_a_long_journal_is_read_in_batches_and_other_tasks_run_between_them(path: Path) -> None:
-    async with run(path) as queue, queue:
-        for place in range(1_000):
-            queue.put_nowait(f"https://h{place % 50}.example/{place}")
+            assert queue.qsize() == queue.statistics().resumed == len(set(left(queue))) == 1_000
     async with run(path) as queue:
         reading = asyncio.create_task(queue.__aenter__())
         sizes = [0]
-        while not reading.done():
+        while not reading.done():  # other tasks run between the batches
             await asyncio.sleep(0)
             sizes.append(queue.qsize())
     assert sizes[-1] == 1_000

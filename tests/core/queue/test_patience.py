@@ -1,381 +1,154 @@
+"""How long the queue waits for a site, when it gives the site up, and what the log says of both."""
+
 import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from math import inf
+from typing import TypeAlias
 
 import pytest
 
-from politesse import CacheOptions, Gatekeeper, PacingOptions, Reason
+from politesse import CacheOptions, ConfigurationError, Gatekeeper, PacingOptions, Reason
 from politesse.events import Event
 from politesse.ports import FaultKind, FetchFault, FetchResponse
-from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import ManualClock
 from politesse.verdict import Bound
-from tests.core.queue.crawl import (
-    NOTHING,
-    UA,
-    A,
-    B,
-    Log,
-    Queue,
-    Refusals,
-    drained,
-    next_url,
-    put,
-    running_timers,
-    waiting,
-)
-from tests.support.tasks import settle
+from tests.core.queue.crawl import NOTHING, A, B, Queue, drained, made, next_url, put, timers, urls, waiting
+from tests.core.queue.simulated import Pages, Reply, SimulatedWeb
+from tests.support.tasks import apart, settle
 
 DAY_S = 86_400
+Logs: TypeAlias = pytest.LogCaptureFixture
 
 
-def gone(origin: str) -> FetchFault:
-    return FetchFault(FaultKind.DNS, "no such host", f"{origin}/robots.txt")
+def busy(origin: str, retry_after: int, status: int = 503) -> FetchResponse:
+    return FetchResponse(status, f"{origin}/robots.txt", {"retry-after": f"{retry_after}"})
 
 
-async def test_forty_hosts_of_which_eight_answer_503_end_within_six_minutes(
-    queue: Queue, refused: Refusals, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
+# robots.txt
+
+
+async def test_forty_hosts_of_which_eight_answer_503_end_within_six_minutes(queue: Queue) -> None:
     for place in range(40):
         origin = f"https://h{place}.example"
-        fetcher.answers[origin] = 503 if place % 5 == 0 else 404
-        for page in range(5):
-            await queue.put(f"{origin}/{page}")
-    log = await drained(queue, clock, workers=8, took_s=0.1)
-    assert clock.monotonic() < 360
+        queue.robots[origin] = 503 if place % 5 == 0 else 404
+        await put(queue, *urls(5, origin))
+    log = await drained(queue, workers=8, took_s=0.1)
+    assert queue.clock.monotonic() < 360
     assert len(set(log.urls)) == 32 * 5
     assert log.handed[-1][1] < 20  # live hosts do not wait for dead ones
-    assert {verdict.reason for _, verdict in refused.verdicts} == {Reason.UNREACHABLE}
-    assert len(refused.verdicts) == 8 * 5
+    assert queue.refused.reasons == [Reason.UNREACHABLE] * 8 * 5
     assert queue.statistics().given_up == 8 * 5
 
 
-async def test_failures_that_neither_cache_nor_store_can_keep_are_counted_all_the_same(
-    refused: Refusals, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    cache, store = CacheOptions(max_entries_bytes=1), MemoryStore(max_bytes=1)
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, cache=cache, store=store) as gate:
-        queue: Queue = PoliteQueue(gate, on_disallowed=refused)
+async def test_failures_that_neither_cache_nor_store_can_keep_are_counted_all_the_same() -> None:
+    async with made(cache=CacheOptions(max_entries_bytes=1), store=MemoryStore(max_bytes=1)) as queue:
         for place in range(3):
-            fetcher.answers[f"https://h{place}.example"] = 503
+            queue.robots[f"https://h{place}.example"] = 503
             await queue.put(f"https://h{place}.example/")
-        await drained(queue, clock)
-    assert {verdict.reason for _, verdict in refused.verdicts} == {Reason.UNREACHABLE}
-    assert clock.monotonic() < 360
-    assert fetcher.count("https://h0.example") <= 4  # after 0, 60, 180 s, and after 420 s if that were not too late
+        await drained(queue)
+    assert queue.refused.reasons == [Reason.UNREACHABLE] * 3
+    assert queue.clock.monotonic() < 360
+    assert (
+        queue.fetcher.count("https://h0.example") <= 4
+    )  # after 0, 60, 180 s, and after 420 s if that were not too late
 
 
-async def test_a_name_that_does_not_resolve_costs_seconds_and_the_verdict_names_it(
-    queue: Queue, refused: Refusals, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = gone(A)
-    await put(queue, *(f"{A}/{place}" for place in range(3)))
-    await queue.put(f"{B}/1")
-    await drained(queue, clock)
-    assert clock.monotonic() < 5
-    assert refused.items == [f"{A}/{place}" for place in range(3)]
-    verdict = refused.verdicts[0][1]
+async def test_a_name_that_does_not_resolve_costs_seconds_and_the_verdict_names_it(queue: Queue) -> None:
+    queue.robots[A] = FetchFault(FaultKind.DNS, "no such host", f"{A}/robots.txt")
+    await put(queue, *urls(3), f"{B}/1")
+    await drained(queue)
+    assert queue.clock.monotonic() < 5
+    assert queue.refused.items == urls(3)
+    verdict = queue.refused.verdicts[0][1]
     assert verdict.reason is Reason.UNREACHABLE
     assert verdict.source is not None
     assert verdict.source.fault == "dns: no such host"
-    assert fetcher.count(A) == 1
+    assert queue.fetcher.count(A) == 1
 
 
-async def test_a_url_that_is_put_after_its_origin_was_given_up_is_refused_at_once(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = 503
+async def test_a_url_that_is_put_after_its_origin_was_given_up_is_refused_at_once(queue: Queue) -> None:
+    queue.robots[A] = 503
     await queue.put(f"{A}/1")
     async with waiting(queue):
         await queue.join()
-        given_up_mono = clock.monotonic()
+        given_up_mono = queue.clock.monotonic()
         assert given_up_mono < 200  # robots.txt was fetched at 0, 60 and 180 s; the next one would come at 420 s
         await queue.put(f"{A}/2")
         await queue.join()
-        assert clock.monotonic() - given_up_mono < 1
-    assert fetcher.count(A) == 3
+        assert queue.clock.monotonic() - given_up_mono < 1
+    assert queue.fetcher.count(A) == 3
 
 
-async def test_a_retry_after_that_ends_later_is_not_waited_for(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = FetchResponse(503, f"{A}/robots.txt", {"retry-after": "301"})
-    fetcher.answers[B] = [FetchResponse(503, f"{B}/robots.txt", {"retry-after": "299"}), 404]
+async def test_a_retry_after_that_ends_later_is_not_waited_for(queue: Queue) -> None:
+    queue.robots[A] = busy(A, 301)
+    queue.robots[B] = [busy(B, 299), 404]
     await queue.put(f"{A}/1")
     async with waiting(queue):
         await queue.join()
-        assert clock.monotonic() < 1
+        assert queue.clock.monotonic() < 1
     await queue.put(f"{B}/1")
     assert await next_url(queue) == f"{B}/1"
 
 
-@pytest.mark.parametrize(("max_wait_s", "waits"), [(3_700.0, True), (3_500.0, False), (None, True), (inf, True)])
-async def test_a_429_to_robots_txt_is_waited_for_as_long_as_max_wait_s_allows(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock, max_wait_s: float | None, *, waits: bool
-) -> None:
-    fetcher.answers[A] = [FetchResponse(429, f"{A}/robots.txt", {"retry-after": "3600"}), 404]
-    refused = Refusals()
-    queue: Queue = PoliteQueue(gate, on_disallowed=refused, max_wait_s=max_wait_s)
-    await queue.put(f"{A}/1")
-    log = await drained(queue, clock)
-    assert log.urls == ([f"{A}/1"] if waits else [])
-    assert [verdict.reason for _, verdict in refused.verdicts] == ([] if waits else [Reason.TOO_MANY_REQUESTS])
-    assert (clock.monotonic() < 1) is not waits
+async def test_a_429_to_robots_txt_is_waited_for_as_long_as_max_wait_s_allows() -> None:
+    for max_wait_s, waits in ((3_700.0, True), (3_500.0, False), (None, True), (inf, True)):
+        async with made(max_wait_s=max_wait_s) as queue:
+            queue.robots[A] = [busy(A, 3_600, 429), 404]
+            await queue.put(f"{A}/1")
+            log = await drained(queue)
+        assert (max_wait_s, log.urls) == (max_wait_s, [f"{A}/1"] if waits else [])
+        assert queue.refused.reasons == ([] if waits else [Reason.TOO_MANY_REQUESTS])
+        assert (queue.clock.monotonic() < 1) is not waits
 
 
-@pytest.mark.parametrize("later", [0, 2, 100])
-async def test_a_page_that_is_answered_with_retry_after_of_hours_ends_the_queue_at_once(
-    queue: Queue, refused: Refusals, clock: ManualClock, later: int
-) -> None:
-    """Before, ``join`` waited for as long as Retry-After said."""
-    for place in range(1 + later):
-        await queue.put(f"{A}/{place}", priority=place)
-    async with queue.turn() as turn:
-        turn.observe(429, {"Retry-After": "7200"})
-        ended_mono, ended_wall = clock.monotonic(), clock.wall()
-    async with waiting(queue):
-        await queue.join()
-    assert clock.monotonic() - ended_mono < 1
-    assert refused.items == [f"{A}/{1 + place}" for place in range(later)]
-    for _, verdict in refused.verdicts:
-        assert (verdict.allowed, verdict.reason) == (False, Reason.WAIT_TOO_LONG)
-        assert verdict.not_before == pytest.approx(ended_wall + 7_200)
-        assert verdict.note.startswith(f"{Bound.RETRY_AFTER} until 20")
-    assert queue.statistics().given_up == later
-
-
-async def test_a_visit_time_that_opens_in_hours_is_not_waited_for(fetcher: ScriptedFetcher) -> None:
-    midnight = 1_800_057_600.0
-    clock = ManualClock(midnight, autojump=True)
-    fetcher.answers[A] = "User-agent: *\nVisit-time: 0600-0700\n"
-    fetcher.answers[B] = "User-agent: *\nVisit-time: 0030-0700\n"
-    refused = Refusals()
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        queue: Queue = PoliteQueue(gate, on_disallowed=refused)
-        for origin in (A, B):
-            await queue.put(f"{origin}/1")
-        log = await drained(queue, clock, workers=2)
-    assert log.urls == [f"{B}/1"]
-    assert refused.items == [f"{A}/1"]
-    assert str(refused.verdicts[0][1]) == (
-        "disallowed: https://a.example/1 (the site makes its pages wait for longer than this crawler accepts: "
-        "visit-time until 2027-01-16T06:00:00Z)"
-    )
-    assert clock.wall() - midnight < 3_600
-
-
-async def test_a_crawl_delay_that_is_longer_is_not_waited_for(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 90\n"
-    refused = Refusals()
-    await gate.check(A)
-    await clock.sleep(100)
-    queue: Queue = PoliteQueue(gate, on_disallowed=refused, max_wait_s=60)
-    await put(queue, *(f"{A}/{place}" for place in range(3)))
-    log = await drained(queue, clock)
-    assert log.urls == [f"{A}/0"]  # the first one may go at once
-    assert refused.items == [f"{A}/1", f"{A}/2"]
-    assert clock.monotonic() < 102
-
-
-async def test_a_floor_of_ones_own_is_waited_for_however_long_it_is(
-    fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(min_delay_s=500)) as gate:
-        queue: Queue = PoliteQueue(gate, max_wait_s=60)
-        for place in range(3):
-            await queue.put(f"{A}/{place}")
-        log = await drained(queue, clock)
-    assert len(log.urls) == 3
-
-
-async def test_urls_that_wait_for_others_of_their_host_are_not_given_up(
-    queue: Queue, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 100\n"
-    await put(queue, *(f"{A}/{place}" for place in range(100)))
-    log = await drained(queue, clock)
-    assert len(log.urls) == 100
-    assert clock.monotonic() > 9_000
-
-
-async def test_a_closure_by_another_caller_is_noticed_after_max_wait_s(
-    queue: Queue, gate: Gatekeeper, clock: ManualClock
-) -> None:
-    await gate.check(A)
-    await put(queue, *(f"{A}/{place}" for place in range(2)))
-    async with waiting(queue):  # one turn; the other URL waits for the pacer
-        await clock.sleep(1.5)
-        async with gate.turn(f"{A}/elsewhere") as turn:
-            turn.observe(503, {"Retry-After": f"{DAY_S}"})
-        async with waiting(queue):
-            await queue.join()
-    assert clock.monotonic() < 3_700
-    assert queue.statistics().refused == 1
-
-
-async def test_closures_by_others_that_follow_each_other_count_as_one(gate: Gatekeeper, clock: ManualClock) -> None:
-    await gate.check(A)
-    queue: Queue = PoliteQueue(gate, max_wait_s=600)
-    await queue.put(f"{A}/1")
-    close_host = gate.state.pacer.close_host
-    close_host("a.example", clock.wall() + 400, Bound.RETRY_AFTER)
-    async with waiting(queue) as [worker]:
-        await clock.sleep(300)
-        close_host("a.example", clock.wall() + 400, Bound.RETRY_AFTER)
-        await clock.sleep(400)
-        assert queue.statistics().given_up == 1
-        assert not worker.done()
-
-
-async def test_a_host_held_by_another_turn_for_hours_is_waited_for(
-    fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    gate = Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(max_turn_s=inf))
-    queue: Queue = PoliteQueue(gate)
-    async with gate, gate.turn(f"{A}/elsewhere") as turn:
-        await queue.put(f"{A}/1")
-        async with waiting(queue) as [worker]:
-            await clock.sleep(3 * 3_600)
-            assert not worker.done()
-            assert queue.statistics().refused == 0
-            assert running_timers(clock) <= 3
-            turn.end()
-            await clock.sleep(1)
-            assert await worker == f"{A}/1"
-
-
-@pytest.mark.parametrize("urls", [1, 2])
-async def test_a_host_whose_urls_are_all_handed_out_is_not_looked_at_any_more(
-    gate: Gatekeeper, clock: ManualClock, urls: int
-) -> None:
-    """It was kept for ``max_wait_s``, an hour: a crawl of many hosts kept them all."""
-    queue: Queue = PoliteQueue(gate, max_wait_s=1_000_000)
-    await put(queue, *(f"{A}/{place}" for place in range(urls)))
-    for _ in range(urls):
-        await next_url(queue)
-    await clock.sleep(10_000)  # the pacer has forgotten the host by then
-    assert running_timers(clock) == 0
-
-
-async def test_report_mode_gives_up_what_would_wait_too_long(fetcher: ScriptedFetcher, clock: ManualClock) -> None:
-    refused = Refusals()
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
-        queue: Queue = PoliteQueue(gate, on_disallowed=refused)
-        await queue.put(f"{A}/1")
-        await queue.put(f"{A}/2")
-        async with queue.turn() as turn:
-            turn.observe(503, {"Retry-After": "7200"})
-        async with waiting(queue):
-            await queue.join()
-    assert [(bool(verdict), verdict.reason) for _, verdict in refused.verdicts] == [(False, Reason.WAIT_TOO_LONG)]
-
-
-async def test_statistics_and_repr_say_what_is_deferred_and_until_when(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher
-) -> None:
-    fetcher.answers[A] = fetcher.answers[B] = 503
-    verdict = await gate.check(A)
+async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(queue: Queue) -> None:
+    queue.robots[A] = [503, 404]
+    verdict = await queue.gate.check(A)
     assert verdict.not_before is not None
-    for origin in (A, B):
-        await queue.put(f"{origin}/1")
-    assert queue.statistics().deferred_until_wall is None
-    async with waiting(queue):
-        held = queue.statistics()
-        assert (held.deferred, held.deferred_until_wall) == (2, min(queue.deferred().values()))
-        assert set(map(str, queue.deferred())) == {A, B}
-        assert "1 worker waiting, 2 origins deferred until 2027-01-15T08:01:" in repr(queue)
-
-
-async def test_left_returns_what_waits_as_it_was_put(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nDisallow: /private\n"
-    fetcher.answers[B] = 503
-    await gate.check_batch([A, B])
-    await clock.sleep(5)
-    queue: PoliteQueue[str] = PoliteQueue(gate)
-    put: list[tuple[str, str | None, float]] = [
-        (f"{B}/1", None, 0),
-        (f"{A}/private", "denied", 0),
-        (f"{A}/2", "two", 1.5),
-        (f"{A}/1", "one", -1),
-    ]
-    for url, item, priority in put:
-        await queue.put(url, item, priority)
-    assert queue.left() == put
-    assert sum(queue.sizes().values()) == len(put)
-    async with queue.turn() as turn:
-        assert turn.url == f"{A}/1"
-        await gate.aclose()
-    again: PoliteQueue[str] = PoliteQueue(gate)
-    assert queue.left() == [put[0], put[2]]
-    assert again.left() == []
-
-
-async def test_max_wait_s_of_zero_waits_for_no_site_and_no_look_is_a_busy_loop(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = "User-agent: *\nCrawl-delay: 5\n"
-    queue: Queue = PoliteQueue(gate, max_wait_s=0)
-    await queue.put(f"{A}/1")
-    await queue.put(f"{B}/1")
-    log = Log(queue, clock)
-    async with asyncio.timeout(5):
-        await log.drain()
-    assert log.urls == [f"{B}/1"]
-
-
-# Deferrals
-
-
-async def test_a_deferral_is_counted_once_though_the_wall_clock_is_set_forward(
-    gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = [503, 404]
-    verdict = await gate.check(A)
-    assert verdict.not_before is not None
-    wait_s = verdict.not_before - clock.wall()
-    clock.set_wall(clock.wall() + 100_000)
+    wait_s = verdict.not_before - queue.clock.wall()
+    queue.clock.set_wall(queue.clock.wall() + 100_000)
     looks: list[Event] = []
-    gate.subscribe(looks.append)
-    queue: Queue = PoliteQueue(gate, max_unreachable_s=200_000.0)
+    queue.gate.subscribe(looks.append)
+    queue = queue.made(max_unreachable_s=200_000.0)
     await queue.put(f"{A}/1")
-    async with queue.turn() as turn:
-        assert turn.url == f"{A}/1"
-        assert wait_s <= clock.monotonic() <= wait_s + 5
+    assert await next_url(queue) == f"{A}/1"
+    assert wait_s <= queue.clock.monotonic() <= wait_s + 5
     assert queue.statistics().refused == 0
     assert len(looks) <= wait_s + 10  # about one look each second
 
 
-@pytest.mark.parametrize(("robots", "reason"), [(503, Reason.UNREACHABLE), (NOTHING, Reason.DISALLOW_RULE)])
-async def test_report_mode_defers_and_refuses_nothing(
-    fetcher: ScriptedFetcher, clock: ManualClock, robots: int | str, reason: Reason
-) -> None:
-    fetcher.answers[A] = robots
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, mode="report") as gate:
-        queue: Queue = PoliteQueue(gate)
-        await queue.put(f"{A}/1")
-        async with queue.turn() as turn:
-            assert (turn.url, turn.verdict.reason) == (f"{A}/1", reason)
-            assert queue.statistics().deferred == 0
-            assert clock.monotonic() < 10
-        await gate.check(A)
-        await queue.put(f"{A}/2")  # now that it is known
-        assert await next_url(queue) == f"{A}/2"
+async def test_report_mode_defers_and_refuses_nothing_but_gives_up_what_would_wait_too_long() -> None:
+    answers: dict[Reason, int | str] = {Reason.UNREACHABLE: 503, Reason.DISALLOW_RULE: NOTHING}
+    for reason, answer in answers.items():
+        async with made(mode="report") as queue:
+            queue.robots[A] = answer
+            await queue.put(f"{A}/1")
+            async with queue.turn() as turn:
+                assert (turn.url, turn.verdict.reason) == (f"{A}/1", reason)
+                assert queue.statistics().deferred == 0
+                assert queue.clock.monotonic() < 10
+            await queue.gate.check(A)
+            await put(queue, f"{A}/2", f"{A}/3")  # now that it is known
+            async with queue.turn() as turn:
+                assert turn.url == f"{A}/2"
+                turn.observe(503, {"Retry-After": "7200"})
+            async with waiting(queue):
+                await queue.join()
+        assert queue.refused.reasons == [Reason.WAIT_TOO_LONG]
+        assert not queue.refused.verdicts[0][1]
 
 
-async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    busy = FetchResponse(429, f"{A}/robots.txt", headers={"retry-after": "500"})
-    fetcher.answers[A] = [NOTHING, busy]
-    await gate.check(A)
-    await clock.sleep(86_400 * 0.9)  # it is fresh still, and old enough to be asked for again behind the answer
-    await gate.check(A)
+async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once(queue: Queue) -> None:
+    queue.robots[A] = [NOTHING, busy(A, 500, 429)]
+    await queue.gate.check(A)
+    await queue.clock.sleep(DAY_S * 0.9)  # it is fresh still, and old enough to be asked for again behind the answer
+    await queue.gate.check(A)
     await settle()
-    verdict = await gate.check(A)
+    verdict = await queue.gate.check(A)
     assert (verdict.reason, verdict.not_before is not None) == (Reason.DISALLOW_RULE, True)
     await queue.put(f"{A}/1")
     async with waiting(queue):
@@ -383,16 +156,415 @@ async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once
         assert (queue.statistics().refused, queue.statistics().deferred) == (1, 0)
 
 
-async def test_deferred_origin_is_not_tried_before_its_time(
-    queue: Queue, gate: Gatekeeper, fetcher: ScriptedFetcher, clock: ManualClock
-) -> None:
-    fetcher.answers[A] = 503
-    verdict = await gate.check(A)
+async def test_deferred_origins_are_shown_and_not_tried_before_their_time(queue: Queue) -> None:
+    queue.robots[A] = queue.robots[B] = 503
+    await queue.gate.check(A)
     looks: list[Event] = []
-    await queue.put(f"{A}/1")
+    await put(queue, f"{A}/1", f"{B}/1")
+    assert queue.statistics().deferred_until_wall is None
     async with waiting(queue):
-        gate.subscribe(looks.append)
-        assert queue.statistics().deferred == 1
-        assert verdict.not_before is not None
-        await clock.sleep(verdict.not_before - clock.wall() - 0.1)
+        queue.gate.subscribe(looks.append)
+        held, until_wall = queue.statistics(), min(queue.deferred().values())
+        assert (held.deferred, held.deferred_until_wall) == (2, until_wall)
+        assert set(map(str, queue.deferred())) == {A, B}
+        assert "1 worker waiting, 2 origins deferred until 2027-01-15T08:01:" in repr(queue)
+        await queue.clock.sleep(until_wall - queue.clock.wall() - 0.1)
         assert looks == []
+
+
+# Pages
+
+
+async def test_a_page_that_is_answered_with_retry_after_of_hours_ends_the_queue_at_once() -> None:
+    for later in (0, 2, 100):
+        async with made() as queue:
+            for place in range(1 + later):
+                await queue.put(f"{A}/{place}", priority=place)
+            async with queue.turn() as turn:
+                turn.observe(429, {"Retry-After": "7200"})
+                ended_mono, ended_wall = queue.clock.monotonic(), queue.clock.wall()
+            async with waiting(queue):
+                await queue.join()
+            assert queue.clock.monotonic() - ended_mono < 1
+            assert queue.refused.items == urls(1 + later)[1:]
+            for _, verdict in queue.refused.verdicts:
+                assert (verdict.allowed, verdict.reason) == (False, Reason.WAIT_TOO_LONG)
+                assert verdict.not_before == pytest.approx(ended_wall + 7_200)
+                assert verdict.note.startswith(f"{Bound.RETRY_AFTER} until 20")
+            assert queue.statistics().given_up == later
+
+
+async def test_a_visit_time_that_opens_in_hours_is_not_waited_for() -> None:
+    midnight = 1_800_057_600.0
+    async with made(ManualClock(midnight, autojump=True)) as queue:
+        queue.robots[A] = "User-agent: *\nVisit-time: 0600-0700\n"
+        queue.robots[B] = "User-agent: *\nVisit-time: 0030-0700\n"
+        await put(queue, f"{A}/1", f"{B}/1")
+        log = await drained(queue, workers=2)
+    assert log.urls == [f"{B}/1"]
+    assert queue.refused.items == [f"{A}/1"]
+    assert str(queue.refused.verdicts[0][1]) == (
+        "disallowed: https://a.example/1 (the site makes its pages wait for longer than this crawler accepts: "
+        "visit-time until 2027-01-16T06:00:00Z)"
+    )
+    assert queue.clock.wall() - midnight < 3_600
+
+
+async def test_a_crawl_delay_that_is_longer_is_not_waited_for(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nCrawl-delay: 90\n"
+    await queue.gate.check(A)
+    await queue.clock.sleep(100)
+    queue = queue.made(max_wait_s=60)
+    await put(queue, *urls(3))
+    log = await drained(queue)
+    assert log.urls == [f"{A}/0"]  # the first one may go at once
+    assert queue.refused.items == [f"{A}/1", f"{A}/2"]
+    assert queue.clock.monotonic() < 102
+
+
+async def test_max_wait_s_of_zero_waits_for_no_site_and_no_look_is_a_busy_loop(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nCrawl-delay: 5\n"
+    queue = queue.made(max_wait_s=0)
+    await put(queue, f"{A}/1", f"{B}/1")
+    async with asyncio.timeout(5):
+        log = await drained(queue)
+    assert log.urls == [f"{B}/1"]
+
+
+async def test_a_floor_of_ones_own_is_waited_for_however_long_it_is() -> None:
+    async with made(pacing=PacingOptions(min_delay_s=500), max_wait_s=60) as queue:
+        await put(queue, *urls(3))
+        log = await drained(queue)
+    assert len(log.urls) == 3
+
+
+async def test_urls_that_wait_for_others_of_their_host_are_not_given_up(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nCrawl-delay: 100\n"
+    await put(queue, *urls(100))
+    log = await drained(queue)
+    assert len(log.urls) == 100
+    assert queue.clock.monotonic() > 9_000
+
+
+async def test_a_closure_by_another_caller_is_noticed_after_max_wait_s(queue: Queue) -> None:
+    await queue.gate.check(A)
+    await put(queue, *urls(2))
+    async with waiting(queue):  # one turn; the other URL waits for the pacer
+        await queue.clock.sleep(1.5)
+        async with queue.gate.turn(f"{A}/elsewhere") as turn:
+            turn.observe(503, {"Retry-After": f"{DAY_S}"})
+        async with waiting(queue):
+            await queue.join()
+    assert queue.clock.monotonic() < 3_700
+    assert queue.statistics().refused == 1
+
+
+async def test_closures_by_others_that_follow_each_other_count_as_one(queue: Queue) -> None:
+    await queue.gate.check(A)
+    queue = queue.made(max_wait_s=600)
+    await queue.put(f"{A}/1")
+    close_host = queue.gate.state.pacer.close_host
+    close_host("a.example", queue.clock.wall() + 400, Bound.RETRY_AFTER)
+    async with waiting(queue) as [worker]:
+        await queue.clock.sleep(300)
+        close_host("a.example", queue.clock.wall() + 400, Bound.RETRY_AFTER)
+        await queue.clock.sleep(400)
+        assert queue.statistics().given_up == 1
+        assert not worker.done()
+
+
+async def test_a_host_held_by_another_turn_for_hours_is_waited_for() -> None:
+    async with made(pacing=PacingOptions(max_turn_s=inf)) as queue, queue.gate.turn(f"{A}/elsewhere") as turn:
+        await queue.put(f"{A}/1")
+        async with waiting(queue) as [worker]:
+            await queue.clock.sleep(3 * 3_600)
+            assert not worker.done()
+            assert queue.statistics().refused == 0
+            assert timers(queue.clock) <= 3
+            turn.end()
+            await queue.clock.sleep(1)
+            assert await worker == f"{A}/1"
+
+
+async def test_a_host_whose_urls_are_all_handed_out_is_not_looked_at_any_more() -> None:
+    for count in (1, 2):
+        async with made(max_wait_s=1_000_000) as queue:
+            await put(queue, *urls(count))
+            for _ in range(count):
+                await next_url(queue)
+            await queue.clock.sleep(10_000)  # the pacer has forgotten the host by then
+            assert timers(queue.clock) == 0
+
+
+async def test_left_returns_what_waits_as_it_was_put(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nDisallow: /private\n"
+    queue.robots[B] = 503
+    await queue.gate.check_batch([A, B])
+    await queue.clock.sleep(5)
+    queue = queue.made()
+    given = [(f"{B}/1", None, 0), (f"{A}/private", "denied", 0), (f"{A}/2", "two", 1.5), (f"{A}/1", "one", -1)]
+    for url, item, priority in given:
+        await queue.put(url, item, priority)
+    assert queue.left() == given
+    assert sum(queue.sizes().values()) == len(given)
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/1"
+        await queue.gate.aclose()
+    assert queue.left() == [given[0], given[2]]
+    assert queue.made().left() == []  # that of a closed gate
+
+
+# Sites that refuse the crawler
+
+CHALLENGE = Reply(403, {"cf-mitigated": "challenge"})
+PRICE = Reply(402, {"crawler-price": "USD 0.01"})
+
+
+@pytest.mark.full
+async def test_of_a_thousand_hosts_a_hundred_that_deny_get_twelve_requests_each(queue: Queue, pages: Pages) -> None:
+    for host in range(1000):
+        await put(queue, *urls(15 if host < 100 else 2, f"https://host{host:04}.example"))
+    web = SimulatedWeb(lambda url: Reply(403 if url.startswith("https://host00") else 200), queue.clock, took_s=0.05)
+    report = await queue.crawl(web, pages, workers=50)
+    asked = Counter(url.split("/")[2] for url in web.urls)
+    denying = [count for host, count in asked.items() if host.startswith("host00")]
+    assert len(denying) == 100
+    assert max(denying) <= 12
+    assert all(count == 2 for host, count in asked.items() if not host.startswith("host00"))
+    assert set(queue.refused.reasons) == {Reason.REFUSED}
+    assert queue.refused.verdicts[0][1].note == "refused 3 times in a row: 403"
+    assert report.given_up == 15 * 100 - sum(denying)
+
+
+async def test_a_site_that_refuses_gets_few_requests_and_is_given_up_with_its_words() -> None:
+    for reply, asked, words in (
+        (CHALLENGE, 3, "403, cf-mitigated: challenge"),
+        (PRICE, 3, "402, crawler-price: USD 0.01"),
+        (Reply(401, {"www-authenticate": "License"}), 12, "401, WWW-Authenticate: License"),
+        (Reply(403), 12, "403"),
+    ):
+        web = SimulatedWeb(dict.fromkeys(urls(60), reply))
+        async with made() as queue:
+            await put(queue, *urls(60))
+            report = await queue.crawl(web, Pages())
+        assert (len(web.requests), report.given_up) == (asked, 60 - asked)
+        assert set(queue.refused.reasons) == {Reason.REFUSED}
+        assert {verdict.note for _, verdict in queue.refused.verdicts} == {f"refused 3 times in a row: {words}"}
+        assert 900.0 + 1800.0 < queue.clock.monotonic() < 3600.0
+
+
+async def test_private_pages_and_challenges_between_other_pages_give_nothing_up(queue: Queue, pages: Pages) -> None:
+    await put(queue, *urls(100))
+    report = await queue.crawl(SimulatedWeb(dict.fromkeys(urls(100)[::10], Reply(403))), pages)
+    assert (report.pages, report.given_up) == (100, 0)
+    started_mono = queue.clock.monotonic()
+    await put(queue, *urls(9))
+    report = await queue.crawl(SimulatedWeb(dict.fromkeys(urls(9)[::3], CHALLENGE)), pages)
+    assert (report.pages, report.given_up) == (9, 0)
+    assert 3 * 900.0 < queue.clock.monotonic() - started_mono < 3 * 900.0 * 1.1 + 60.0  # each challenge closes the site
+
+
+async def test_after_how_many_refusals_a_site_is_given_up_is_an_option(queue: Queue, pages: Pages) -> None:
+    queue = queue.made(max_refusals=1)
+    await put(queue, *urls(5))
+    web = SimulatedWeb(lambda _: PRICE)
+    await queue.crawl(web, pages)
+    assert len(web.requests) == 1
+    assert len(queue.refused.verdicts) == 4
+    assert queue.clock.monotonic() < 60.0
+    for wrong in (0, -1, "three", None, 1.5):
+        with pytest.raises(ConfigurationError, match="max_refusals="):
+            queue.made(max_refusals=wrong)
+
+
+async def test_the_log_has_the_words_of_a_site_that_refuses(queue: Queue, pages: Pages, caplog: Logs) -> None:
+    await put(queue, *urls(5))
+    await queue.crawl(SimulatedWeb(lambda _: PRICE), pages)
+    refuses = "the site refuses this crawler: refused 3 times in a row: 402, crawler-price"
+    assert f"gave up https://a.example: {refuses}" in caplog.text
+    assert "by 402 for https://a.example/0 (refused 1 time in a row: 402, crawler-price: USD 0.01)" in caplog.text
+
+
+async def test_with_shorter_times_the_number_still_counts(pages: Pages) -> None:
+    async with made(pacing=PacingOptions(refused_min_s=5.0, refused_after=2)) as queue:
+        await put(queue, *urls(10))
+        web = SimulatedWeb(lambda _: Reply(403))
+        await queue.crawl(web, pages)
+    assert len(web.requests) == 4
+
+
+async def test_a_site_with_one_answer_gets_few_requests_in_an_hour() -> None:
+    at_most = [(CHALLENGE, 3), (PRICE, 3), *((Reply(status), 12) for status in (401, 403))]
+    at_most += [(Reply(500), 11), (Reply(502), 10), (Reply(504), 10)]
+    for reply, asked in at_most:
+        starts = list[float]()
+        async with made() as queue:
+            while queue.clock.monotonic() < 3600.0:
+                async with queue.gate.turn(f"{A}/") as turn:
+                    starts.append(queue.clock.monotonic())
+                    turn.observe(reply.status_code, reply.headers)
+        assert sum(time < 3600.0 for time in starts) <= asked, reply
+
+
+async def test_404_and_private_pages_slow_nothing(gate: Gatekeeper, clock: ManualClock) -> None:
+    for number in range(300):
+        async with gate.turn(f"{A}/") as turn:
+            turn.observe(403 if number % 10 == 0 else 404 if number % 10 == 5 else 200)
+    assert clock.monotonic() < 300.5
+
+
+# The log of a queue that gives up a site, or does not move
+
+
+@pytest.fixture
+def logged(caplog: Logs) -> Logs:
+    caplog.set_level(logging.INFO, "politesse.queue")
+    return caplog
+
+
+def said(caplog: Logs, level: int = logging.INFO) -> list[str]:
+    of_queue = [record for record in caplog.records if record.name == "politesse.queue"]
+    return [record.getMessage() for record in of_queue if record.levelno == level]
+
+
+async def test_a_site_that_is_given_up_is_logged_once(logged: Logs) -> None:
+    for known in (True, False):
+        logged.clear()
+        async with made(max_unreachable_s=0) as queue:
+            queue.robots[A] = 503
+            queue.robots[B] = NOTHING
+            if known:
+                await queue.gate.check_batch([A, B])
+            await put(queue, *urls(3), *urls(3, B))
+            async with waiting(queue):
+                await queue.join()
+                assert queue.statistics().given_up == 3
+                await queue.put(f"{A}/4")
+                await queue.join()
+            why = "robots.txt is unreachable, so everything is disallowed: the server answered with status 503"
+            assert said(logged, logging.WARNING) == [f"gave up {A}: {why}; 3 URLs are not requested"]
+
+
+async def test_a_site_that_answers_and_is_given_up_again_is_logged_again(queue: Queue, logged: Logs) -> None:
+    queue = queue.made(max_unreachable_s=0)
+    for answer in (503, "", 503):
+        queue.robots[A] = answer
+        await queue.gate.forget(A)
+        await queue.put(f"{A}/1")
+        async with waiting(queue) as [worker]:
+            await queue.clock.sleep(100)
+            assert worker.done() == (answer == "")
+    assert [line[-24:] for line in said(logged, logging.WARNING)] == ["; 1 URL is not requested"] * 2
+
+
+async def test_pages_that_would_wait_too_long_are_logged(queue: Queue, logged: Logs) -> None:
+    queue.robots[A] = "User-agent: *\nCrawl-delay: 100"
+    queue = queue.made(max_wait_s=50)
+    await put(queue, *urls(3))
+    async with waiting(queue):
+        await queue.join()
+    [line] = said(logged, logging.WARNING)
+    assert line.startswith(f"gave up {A}: the site makes its pages wait for longer than this crawler accepts: crawl-d")
+    assert line.endswith("; 3 URLs are not requested")
+
+
+@pytest.fixture
+async def still() -> AsyncIterator[Queue]:
+    """A queue with a clock that moves only when the test moves it."""
+    async with made(ManualClock(), maxsize=2) as queue:
+        yield queue
+
+
+@asynccontextmanager
+async def running(*waits: Coroutine[object, object, object]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await settle(8)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def advance(queue: Queue, *seconds: float) -> None:
+    for each in seconds:
+        queue.clock.advance(each)
+        await settle(8)
+
+
+async def one_turn(queue: Queue) -> None:
+    async with queue.turn():
+        await asyncio.Event().wait()
+
+
+async def test_puts_that_wait_for_room_without_a_worker_are_logged_once(still: Queue, logged: Logs) -> None:
+    async with running(*(still.put(url) for url in urls(5))):
+        await advance(still, 59)
+        assert said(logged) == []
+        await advance(still, 1)
+        waits = "0 under way, 0 workers waiting, 3 puts wait for room (a.example)"
+        shown = f"<PoliteQueue: 2 queued at 1 host (a.example), 1 ready, {waits}>"
+        assert said(logged) == [f"no progress for 60 s: {shown}"]
+        await advance(still, 3_600)
+        assert len(said(logged)) == 1
+
+
+async def test_join_without_a_worker_is_logged(still: Queue, logged: Logs) -> None:
+    await still.put(f"{A}/1")
+    async with running(still.join()):
+        await advance(still, 60)
+    [line] = said(logged)
+    assert "1 queued at 1 host (a.example)" in line
+
+
+async def test_a_turn_of_an_empty_queue_is_logged_again_after_progress_only(still: Queue, logged: Logs) -> None:
+    async with running(one_turn(still), one_turn(still)):
+        await advance(still, 7_200)
+        assert len(said(logged)) == 1
+        await still.put(f"{A}/\u202e")
+        await settle(8)
+        await advance(still, 5, 60)
+    [idle, held] = said(logged)
+    assert "0 queued at 0 hosts, 0 ready, 0 under way, 2 workers waiting" in idle
+    assert f"1 under way ({A}/\\u202e), 1 worker waiting" in held
+
+
+async def test_a_turn_of_the_host_that_another_task_holds_is_logged_with_its_holder(still: Queue, logged: Logs) -> None:
+    await put(still, *urls(2))
+
+    async def parent() -> None:
+        async with still.turn():
+            await apart(one_turn(still))
+
+    async with running(parent()):
+        await advance(still, 5, 60)
+    [line] = said(logged)
+    assert f"1 queued at 1 host (a.example), 0 ready, 1 under way ({A}/0), 1 worker waiting" in line
+
+
+async def test_hosts_that_are_all_deferred_are_logged(still: Queue, logged: Logs) -> None:
+    still.robots[A] = 429
+    await still.put(f"{A}/1")
+    async with waiting(still):
+        await advance(still, 59)
+        assert still.statistics().deferred == 1
+        await advance(still, 1)
+    [line] = said(logged)
+    assert f"1 worker waiting, {A} deferred until 2027-01-15T08:0" in line
+
+
+async def test_waits_that_are_given_up_and_begun_again_are_one_stall(still: Queue, logged: Logs) -> None:
+    for _ in range(12):
+        async with running(one_turn(still)):
+            await advance(still, 8)
+        assert timers(still.clock) == 0
+    assert len(said(logged)) == 1
+
+
+async def test_a_queue_that_moves_is_not_logged(queue: Queue, logged: Logs) -> None:
+    queue.robots[A] = "User-agent: *\nCrawl-delay: 50"
+    await put(queue, *urls(5))
+    await asyncio.gather(drained(queue), queue.join())
+    assert queue.clock.monotonic() > 200
+    assert said(logged) == []
