@@ -1,7 +1,9 @@
 """A SqliteStore whose process is killed, and one that several processes use."""
 
 import sqlite3
-from asyncio.subprocess import PIPE
+import sys
+from asyncio import create_subprocess_exec
+from asyncio.subprocess import PIPE, Process
 from contextlib import closing
 from pathlib import Path
 
@@ -9,13 +11,17 @@ import pytest
 
 from politesse.stores import SqliteStore
 from tests.contract.stores.store_writers import is_whole, key_of, missing, record_of
-from tests.support.programs import numbers_until_killed, started
+from tests.support.programs import ROOT, environment, numbers_until_killed
+
+
+async def started(task: str, path: Path, *arguments: str) -> Process:
+    command = (sys.executable, "-W", "error", "-m", "tests.contract.stores.store_writers", task, str(path), *arguments)
+    return await create_subprocess_exec(*command, cwd=ROOT, env=environment(), stdout=PIPE)
 
 
 async def killed(task: str, path: Path, name: str, after: int) -> list[int]:
     """Kill a writer once it has acknowledged so many records; return all that it acknowledged."""
-    process = await started("store_writers", task, str(path), name, stdout=PIPE)
-    return await numbers_until_killed(process, after)
+    return await numbers_until_killed(await started(task, path, name), after)
 
 
 @pytest.mark.full
@@ -37,6 +43,7 @@ async def test_killing_a_writer_loses_no_record_that_it_acknowledged(tmp_path: P
     assert records >= sum(map(len, said.values()))
 
 
+@pytest.mark.full
 async def test_a_writer_that_acknowledges_too_early_is_found_out(tmp_path: Path) -> None:
     """The test above can fail."""
     lost: list[int] = []
@@ -50,12 +57,16 @@ async def test_a_writer_that_acknowledges_too_early_is_found_out(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "questions", [100, pytest.param(1_000, marks=pytest.mark.full), pytest.param(12_500, marks=pytest.mark.weekly)]
+    ("names", "questions"),
+    [
+        (["one", "two"], 100),
+        pytest.param(["one", "two", "three", "four"], 1_000, marks=pytest.mark.full),
+        pytest.param(["one", "two", "three", "four"], 12_500, marks=pytest.mark.weekly),
+    ],
 )
-async def test_four_processes_use_one_file(tmp_path: Path, questions: int) -> None:
+async def test_processes_use_one_file(tmp_path: Path, names: list[str], questions: int) -> None:
     path = tmp_path / "robots.db"
-    names = ["one", "two", "three", "four"]
-    processes = [await started("store_writers", "ask", str(path), name, str(questions), stdout=PIPE) for name in names]
+    processes = [await started("ask", path, name, str(questions)) for name in names]
     for process in processes:
         printed, _ = await process.communicate()
         assert (process.returncode, printed) == (0, b"")
@@ -65,6 +76,6 @@ async def test_four_processes_use_one_file(tmp_path: Path, questions: int) -> No
             key = key_of(name, number)
             assert await store.get(key) == record_of(key, number)
     kept = {one.key: one.record async for one in store.records()}
-    assert len(kept) == 4 * questions + 100
+    assert len(kept) == len(names) * questions + 100
     assert all(is_whole(key, record) for key, record in kept.items())
     await store.aclose()

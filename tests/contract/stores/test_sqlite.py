@@ -1,10 +1,14 @@
+"""What is SqliteStore's own: its order, its bounds, and other connections to its file."""
+
 import asyncio
+import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +21,6 @@ from tests.support.programs import run_code
 from tests.support.tasks import settle
 
 START = 1_800_000_000
-ROUNDS = 60
 
 
 @pytest.fixture
@@ -32,10 +35,38 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore
     await made.aclose()
 
 
-async def fill(store: SqliteStore, clock: ManualClock, count: int, *, size: int = 93) -> None:
-    """Records of 100 bytes with their keys, a second apart."""
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with 2,500 records of 100 bytes with their keys, a second apart."""
+    clock = ManualClock(wall=START)
+    store = SqliteStore(tmp_path_factory.mktemp("filled") / "robots.db", clock=clock)
+
+    async def fill_and_close() -> None:
+        await fill(store, clock, 2_500)
+        await store.aclose()
+
+    asyncio.run(fill_and_close())
+    return store.path
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path_factory.mktemp("small") / "robots.db", max_bytes=64)
+    yield store
+    asyncio.run(store.aclose())
+
+
+@pytest.fixture
+async def full(filled: Path, tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """Return a store of these records, as old as they are then."""
+    path = shutil.copy(filled, tmp_path / "robots.db")
+    async with aclosing(SqliteStore(path, clock=ManualClock(wall=START + 2_500))) as store:
+        yield store
+
+
+async def fill(store: SqliteStore, clock: ManualClock, count: int) -> None:
     for number in range(count):
-        await store.put(f"key{number:04}", bytes([number % 251]) * size)
+        await store.put(f"key{number:04}", bytes([number % 251]) * 93)
         clock.advance(1)
 
 
@@ -83,104 +114,92 @@ async def test_the_oldest_records_make_room_for_new_ones(tmp_path: Path, clock: 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.none() | st.integers(0, 40), st.booleans()), max_size=40))
 async def test_no_sequence_of_uses_exceeds_the_bound_or_mixes_records(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int | None, bool]]
+    small: SqliteStore, steps: list[tuple[str, int | None, bool]]
 ) -> None:
-    store = SqliteStore(tmp_path_factory.mktemp("store") / "robots.db", max_bytes=64)
+    await small.prune(max_bytes=0)
     last: dict[str, bytes] = {}
     for number, (key, size, updates) in enumerate(steps):
         last.pop(key, None)
         if size is None:
-            await store.delete(key)
+            await small.delete(key)
         else:
             last[key] = record = bytes([number]) * size
-            await (store.update(key, lambda _, record=record: record) if updates else store.put(key, record))  # type: ignore[misc]
-    kept = {record.key: record.record async for record in store.records()}
+            await (small.update(key, lambda _, record=record: record) if updates else small.put(key, record))  # type: ignore[misc]
+    kept = {record.key: record.record async for record in small.records()}
     assert list(kept.items()) == list(last.items())[len(last) - len(kept) :]  # the newest
-    assert (await store.statistics()).record_bytes == sum(1 + len(record) for record in kept.values()) <= 64
-    await store.aclose()
+    assert (await small.statistics()).record_bytes == sum(1 + len(record) for record in kept.values()) <= 64
 
 
-async def test_an_update_that_waits_for_a_lock_is_given_what_the_other_process_wrote(tmp_path: Path) -> None:
-    path = tmp_path / "robots.db"
-    store = SqliteStore(path)
+async def test_an_update_that_waits_for_a_lock_is_given_what_the_other_process_wrote(store: SqliteStore) -> None:
     await store.put("key", b"old")
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         update = asyncio.ensure_future(store.update("key", lambda record: (record or b"none") + b", updated"))
         await settle()
         other.execute("UPDATE records SET record = CAST('theirs' AS BLOB)")
         assert not update.done()
+        reader = SqliteStore(store.path, busy_timeout_s=0.2)  # a file that is there is opened beside a writer
+        assert await reader.get("key") == b"old"
         other.execute("COMMIT")
     await update
     assert await store.get("key") == b"theirs, updated"
-    await store.aclose()
+    await reader.aclose()
 
 
-async def test_pruning_by_age_deletes_what_was_stored_before(store: SqliteStore, clock: ManualClock) -> None:
-    await fill(store, clock, 2_500)
-    assert await store.prune(max_age_s=10) == 2_490
-    assert await keys(store) == [f"key{number:04}" for number in range(2_490, 2_500)]
-    assert (await store.statistics()).record_bytes == 1_000
-    assert await store.prune(max_age_s=10) == 0
+NEWEST = [f"key{number:04}" for number in range(2_490, 2_500)]
 
 
-async def test_pruning_by_bytes_keeps_the_newest(store: SqliteStore, clock: ManualClock) -> None:
-    await fill(store, clock, 2_500)
-    assert await store.prune(max_bytes=1_099) == 2_490
-    assert await keys(store) == [f"key{number:04}" for number in range(2_490, 2_500)]
-    assert await store.prune(max_bytes=0) == 10
-    assert await store.statistics() == StoreStatistics(0, 0, (await store.statistics()).file_bytes, None, None)
+async def test_pruning_by_age_deletes_what_was_stored_before(full: SqliteStore) -> None:
+    assert await full.prune(max_age_s=10) == 2_490
+    assert await keys(full) == NEWEST
+    assert (await full.statistics()).record_bytes == 1_000
+    assert await full.prune(max_age_s=10) == 0
 
 
-async def test_pruning_makes_the_file_smaller(store: SqliteStore, clock: ManualClock) -> None:
-    await fill(store, clock, 1_000, size=2_000)
-    before = (await store.statistics()).file_bytes
-    await store.prune(max_bytes=20_000)
-    assert (await store.statistics()).file_bytes < before / 20
-    await store.aclose()
-    assert store.path.stat().st_size < before / 20
+async def test_pruning_by_bytes_keeps_the_newest_and_makes_the_file_smaller(full: SqliteStore) -> None:
+    before = (await full.statistics()).file_bytes
+    assert await full.prune(max_bytes=1_099) == 2_490
+    assert await keys(full) == NEWEST
+    after = (await full.statistics()).file_bytes
+    assert after < before / 8
+    assert await full.prune(max_bytes=0) == 10
+    assert await full.statistics() == StoreStatistics(0, 0, (await full.statistics()).file_bytes, None, None)
+    await full.aclose()
+    assert full.path.stat().st_size < before / 8
 
 
-@pytest.mark.parametrize("given", [{}, {"max_age_s": 0}, {"max_age_s": -1.0}, {"max_bytes": -1}, {"max_bytes": 1.5}])
-async def test_pruning_needs_a_bound_that_makes_sense(store: SqliteStore, given: dict[str, float]) -> None:
+async def test_an_option_out_of_its_range_is_a_configuration_error(store: SqliteStore, tmp_path: Path) -> None:
     await store.put("key", b"record")
-    with pytest.raises(ConfigurationError, match="max_"):
-        await store.prune(**given)  # type: ignore[arg-type]
+    bounds: list[dict[str, Any]] = [{}, {"max_age_s": 0}, {"max_age_s": -1.0}, {"max_bytes": -1}, {"max_bytes": 1.5}]
+    for bound in bounds:
+        with pytest.raises(ConfigurationError, match="max_"):
+            await store.prune(**bound)
     assert await keys(store) == ["key"]
+    options: list[tuple[str, Any]] = [("max_bytes", value) for value in (0, -1, 1.5)]
+    for name, value in [*options, ("busy_timeout_s", 0), ("busy_timeout_s", None)]:
+        with pytest.raises(ConfigurationError, match=f"{name}="):
+            SqliteStore(tmp_path / "robots.db", **{name: value})
 
 
-@pytest.mark.parametrize(
-    "given", [{"max_bytes": 0}, {"max_bytes": -1}, {"max_bytes": 1.5}, {"busy_timeout_s": 0}, {"busy_timeout_s": None}]
-)
-def test_an_option_out_of_its_range_is_a_configuration_error(tmp_path: Path, given: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{next(iter(given))}="):
-        SqliteStore(tmp_path / "robots.db", **given)  # type: ignore[arg-type]
-
-
-async def test_a_bound_holds_for_records_of_an_earlier_store(tmp_path: Path, clock: ManualClock) -> None:
-    large = SqliteStore(tmp_path / "robots.db", clock=clock)
-    await fill(large, clock, 2_500)
-    await large.aclose()
-    small = SqliteStore(tmp_path / "robots.db", max_bytes=500)
+async def test_a_bound_holds_for_records_of_an_earlier_store(full: SqliteStore) -> None:
+    small = SqliteStore(full.path, max_bytes=500)
     await small.put("late000", bytes(93))
-    assert await keys(small) == [*(f"key{number:04}" for number in range(2_496, 2_500)), "late000"]
+    assert await keys(small) == [*NEWEST[-4:], "late000"]
     await small.aclose()
 
 
 async def test_an_emptied_table_is_counted_as_empty(store: SqliteStore, clock: ManualClock) -> None:
     await fill(store, clock, 10)
-    with closing(sqlite3.connect(store.path)) as connection:
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM records")  # by hand
-        connection.commit()
     assert await store.prune(max_bytes=0) == 0
     assert (await store.statistics()).record_bytes == 0
 
 
 async def test_what_somebody_else_wrote_comes_back_as_octets(store: SqliteStore) -> None:
     await store.put("key", b"record")
-    with closing(sqlite3.connect(store.path)) as connection:
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         connection.execute("UPDATE records SET record = CAST(x'ff41' AS TEXT)")  # text, and not even UTF-8
-        connection.commit()
     assert await store.get("key") == b"\xffA"
     assert [one.record async for one in store.records()] == [b"\xffA"]
 
@@ -203,16 +222,6 @@ def test_a_python_without_sqlite_has_the_other_stores_and_an_error_that_says_so(
     assert "needs the standard module sqlite3, and this Python was built without it" in done.stdout
 
 
-async def test_a_store_that_is_there_is_opened_and_read_beside_a_writer(store: SqliteStore, tmp_path: Path) -> None:
-    await store.put("key", b"record")
-    with closing(sqlite3.connect(tmp_path / "robots.db", isolation_level=None)) as writer:
-        writer.execute("BEGIN IMMEDIATE")
-        reader = SqliteStore(tmp_path / "robots.db", busy_timeout_s=0.2)
-        assert await reader.get("key") == b"record"
-        writer.execute("ROLLBACK")
-        await reader.aclose()
-
-
 async def test_calls_that_race_with_the_close_end(tmp_path: Path) -> None:
     def ask_until_closed(store: SqliteStore, asking: threading.Event) -> None:
         async def ask() -> None:
@@ -226,7 +235,7 @@ async def test_calls_that_race_with_the_close_end(tmp_path: Path) -> None:
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for _ in range(ROUNDS):
+        for _ in range(15):
             store, asking = SqliteStore(tmp_path / "robots.db"), threading.Event()
             asker = threading.Thread(target=ask_until_closed, args=(store, asking), daemon=True)
             asker.start()

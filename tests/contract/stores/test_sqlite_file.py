@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,9 +40,12 @@ def files_beside(path: Path) -> list[str]:
     return sorted(file.name for file in path.parent.iterdir())
 
 
-def contents_beside(path: Path) -> dict[str, bytes]:
-    """All but the shared memory, which readers change too."""
-    return {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+async def kept(path: Path, *words: str) -> None:
+    """Write words, and close the file."""
+    file = SqliteFile(path, [WORDS])
+    for word in words:
+        await file.write(add, word)
+    await file.aclose()
 
 
 @pytest.fixture
@@ -50,119 +53,112 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "words.db"
 
 
-def threads_of(path: Path) -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == f"politesse {path.name}"]
+@pytest.fixture
+async def file(path: Path) -> AsyncIterator[SqliteFile]:
+    file = SqliteFile(path, [WORDS])
+    yield file
+    await file.aclose()
 
 
-# What is acknowledged.
+class Hanging:
+    """An operation that lasts until it may go on."""
+
+    def __init__(self) -> None:
+        self.began, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, _: sqlite3.Connection, given: str) -> str:
+        self.began.set()
+        self.go_on.wait()
+        return given
 
 
-async def test_calls_that_wait_together_are_served_together(path: Path) -> None:
+# What is acknowledged
+
+
+async def test_calls_that_wait_together_are_served_together(file: SqliteFile) -> None:
     statements: list[str] = []
 
     def watch(connection: sqlite3.Connection, _: None) -> None:
         connection.set_trace_callback(statements.append)
 
-    file = SqliteFile(path, [WORDS])
     await file.write(watch, None)
     words = [f"word-{number}" for number in range(100)]
     assert await asyncio.gather(*(file.write(add, word) for word in words)) == words
     assert 0 < statements.count("COMMIT") < 20
-    await file.aclose()
 
 
-async def test_a_call_that_fails_takes_no_other_with_it(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
+async def test_a_call_that_fails_takes_no_other_with_it(file: SqliteFile, path: Path) -> None:
     words = ["a", "b", "rude", "c", "a", "d"]
     results = await asyncio.gather(*(file.write(add, word) for word in words), return_exceptions=True)
-    assert [word for word in results if isinstance(word, str)] == ["a", "b", "c", "d"]
+    assert [word for word in results if isinstance(word, str)] == words_in(path) == ["a", "b", "c", "d"]
     assert all(isinstance(results[at], StoreError) for at in (2, 4))
-    await file.aclose()
-    assert words_in(path) == ["a", "b", "c", "d"]
 
 
-async def test_an_exception_of_an_operation_rolls_back_and_is_raised_as_it_is(path: Path) -> None:
+async def test_an_exception_of_an_operation_rolls_back_and_is_raised_as_it_is(file: SqliteFile, path: Path) -> None:
     def fail(connection: sqlite3.Connection, given: str) -> str:
         add(connection, given)
         raise LookupError("no such word")
 
-    file = SqliteFile(path, [WORDS])
     with pytest.raises(LookupError, match="no such word"):
         await file.write(fail, "lost")
-    await file.aclose()
     assert words_in(path) == []
 
 
-async def test_a_store_error_of_an_operation_takes_no_other_call_with_it(path: Path) -> None:
-    go_on = threading.Event()
-
-    def wait(_: sqlite3.Connection, __: None) -> None:
-        go_on.wait()
-
+async def test_a_store_error_of_an_operation_takes_no_other_call_with_it(file: SqliteFile, path: Path) -> None:
     def refuse(_: sqlite3.Connection, given: str) -> str:
         raise StoreError(given)
 
-    file = SqliteFile(path, [WORDS])
-    waiting = file.begin_write(wait, None)
+    hanging = Hanging()
+    waiting = file.begin_write(hanging, "")
     calls = [file.begin_write(add, "a"), file.begin_write(refuse, "refused"), file.begin_write(add, "b")]
-    go_on.set()  # by now they wait together
+    hanging.go_on.set()  # by now they wait together
     first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
     await waiting
     assert (first, str(refused), last) == ("a", "refused", "b")
-    await file.aclose()
     assert words_in(path) == ["a", "b"]
 
 
-async def test_a_cancelled_caller_does_not_break_other_calls(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
+async def test_a_cancelled_caller_does_not_break_other_calls(file: SqliteFile) -> None:
     tasks = [asyncio.create_task(file.write(add, f"word-{number}")) for number in range(20)]
     await settle()
     tasks[3].cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert isinstance(results[3], asyncio.CancelledError)
-    assert [result for at, result in enumerate(results) if at != 3] == [f"word-{n}" for n in range(20) if n != 3]
-    await file.aclose()
+    assert isinstance(results.pop(3), asyncio.CancelledError)
+    assert results == [f"word-{number}" for number in range(20) if number != 3]
 
 
-async def test_a_call_that_is_cancelled_before_it_began_is_left_out(path: Path) -> None:
-    began, go_on = threading.Event(), threading.Event()
-
-    def wait(_: sqlite3.Connection, given: str) -> str:
-        began.set()
-        go_on.wait()
-        return given
-
-    file = SqliteFile(path, [WORDS])
-    first = asyncio.create_task(file.write(wait, "first"))
-    while not began.is_set():
+async def test_a_call_that_is_cancelled_before_it_began_is_left_out(file: SqliteFile, path: Path) -> None:
+    hanging = Hanging()
+    first = asyncio.create_task(file.write(hanging, "first"))
+    while not hanging.began.is_set():
         await asyncio.sleep(0)
     second = asyncio.create_task(file.write(add, "second"))
     await settle()
+    assert not first.done(), "a slow disk does not hold up the event loop"
     second.cancel()
     await settle()
-    go_on.set()
-    await first
+    hanging.go_on.set()
+    assert await first == "first"
     await file.aclose()
     assert words_in(path) == []
 
 
-# Its end.
+# Its end
 
 
-async def test_closing_finishes_what_was_accepted_and_ends_the_thread(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
+async def test_closing_finishes_what_was_accepted_and_ends_the_thread(file: SqliteFile, path: Path) -> None:
     tasks = [asyncio.create_task(file.write(add, f"word-{number}")) for number in range(2_500)]
     await settle()
     await asyncio.gather(file.aclose(), file.aclose())
     await file.aclose()
-    assert threads_of(path) == []
+    assert not [thread for thread in threading.enumerate() if thread.name == "politesse words.db"]
     assert len(await asyncio.gather(*tasks)) == len(words_in(path)) == 2_500
     assert files_beside(path) == ["words.db"]  # no log is left
     with pytest.raises(StoreError, match=r"words\.db is closed"):
         await file.read(find, "word-1")
 
 
-async def test_one_connection_closes_after_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_connection_closes_after_the_other(file: SqliteFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two that close at once, neither removes the log."""
     both, close = threading.Barrier(2), OpenFile.close
 
@@ -172,7 +168,6 @@ async def test_one_connection_closes_after_the_other(path: Path, monkeypatch: py
         close(file)
 
     monkeypatch.setattr(OpenFile, "close", close_at_once)
-    file = SqliteFile(path, [WORDS])
     await file.write(add, "word")
     assert await file.read(find, "word")
     await file.aclose()
@@ -180,8 +175,7 @@ async def test_one_connection_closes_after_the_other(path: Path, monkeypatch: py
 
 
 def test_a_program_that_does_not_close_its_file_ends(path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_leave_open, args=(path,))
+    process = multiprocessing.get_context("spawn").Process(target=_leave_open, args=(path,))
     process.start()
     process.join(60)
     assert process.exitcode == 0
@@ -192,29 +186,33 @@ KEPT: list[SqliteFile] = []
 
 
 def _leave_open(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    KEPT.append(file)
-    asyncio.run(_add(file, "polite"))
+    KEPT.append(SqliteFile(path, [WORDS]))
+    asyncio.run(_add(KEPT[0], "polite"))
 
 
 async def _add(file: SqliteFile, word: str) -> None:
     await file.write(add, word)
 
 
-# Many connections.
+# Many connections
 
 
 async def test_a_lock_delays_writes_and_no_reads(path: Path) -> None:
     file = SqliteFile(path, [WORDS], busy_timeout_s=60)
-    await file.write(add, "polite")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")  # before the file is set up
+        write = asyncio.create_task(file.write(add, "polite"))
+        await asyncio.sleep(0.02)
+        assert not write.done()
+        other.execute("COMMIT")
+        await write
         other.execute("BEGIN IMMEDIATE")
         write = asyncio.create_task(file.write(add, "patient"))
         for _ in range(5):
             assert await file.read(find, "polite")
         assert not write.done()
         other.execute("COMMIT")
-        assert await write == "patient"
+    assert await write == "patient"
     await file.aclose()
 
 
@@ -230,18 +228,6 @@ async def test_a_lock_that_is_held_for_too_long_fails_the_write_and_says_so(path
     assert words_in(path) == ["polite", "again"]
 
 
-async def test_a_file_is_set_up_once_the_lock_is_free(path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        file = SqliteFile(path, [WORDS], busy_timeout_s=60)
-        write = asyncio.create_task(file.write(add, "patient"))
-        await asyncio.sleep(0.02)
-        assert not write.done()
-        other.execute("COMMIT")
-    assert await write == "patient"
-    await file.aclose()
-
-
 def in_forked_child(function: Callable[[], int]) -> int:
     """Return the result of ``function`` in a forked child; 100 if it raises."""
     child = os.fork()
@@ -254,10 +240,7 @@ def in_forked_child(function: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-
-
-@forks
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_refused(path: Path) -> None:
     file = SqliteFile(path, [WORDS])
@@ -281,19 +264,17 @@ def test_a_forked_child_is_refused(path: Path) -> None:
     assert words_in(path) == ["parent", "still here"]
 
 
-# The file itself.
+# The file itself
 
 
-async def test_the_file_and_its_log_are_for_their_owner_only(path: Path) -> None:
+async def test_the_file_and_its_log_are_for_their_owner_only(file: SqliteFile, path: Path) -> None:
     before = os.umask(0)
     try:
-        file = SqliteFile(path, [WORDS])
         await file.write(add, "secret")
     finally:
         os.umask(before)
     modes = {name: stat.S_IMODE((path.parent / name).stat().st_mode) for name in files_beside(path)}
     assert modes == {"words.db": 0o600, "words.db-wal": 0o600, "words.db-shm": 0o600}
-    await file.aclose()
 
 
 async def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,12 +287,11 @@ async def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: p
     assert words_in(tmp_path / "words.db") == ["polite"]
 
 
-@pytest.mark.parametrize("name", ["a b%20?mode=memory#x.db", "ü.db", "file:x.db"])
-async def test_any_file_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
-    file = SqliteFile(tmp_path / name, [WORDS])
-    await file.write(add, "polite")
-    await file.aclose()
-    assert files_beside(tmp_path / name) == [name]
+async def test_any_file_name_is_taken_as_it_is(tmp_path: Path) -> None:
+    names = ["a b%20?mode=memory#x.db", "file:x.db", "ü.db"]
+    for name in names:
+        await kept(tmp_path / name, "polite")
+    assert sorted(file.name for file in tmp_path.iterdir()) == names
 
 
 async def test_parts_share_a_file_and_each_has_its_version(path: Path) -> None:
@@ -337,9 +317,7 @@ def _nothing(_: sqlite3.Connection, _argument: None) -> None:
 
 
 async def test_a_part_that_cannot_be_made_changes_nothing(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    await file.write(add, "kept")
-    await file.aclose()
+    await kept(path, "kept")
     broken = Part("broken", ("DELETE FROM words", "ALTER TABLE nowhere ADD COLUMN x"))
     file = SqliteFile(path, [WORDS, broken])
     with pytest.raises(StoreError, match="nowhere"):
@@ -350,9 +328,7 @@ async def test_a_part_that_cannot_be_made_changes_nothing(path: Path) -> None:
 
 
 async def test_a_file_of_a_newer_format_is_left_as_it_is(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    await file.write(add, "polite")
-    await file.aclose()
+    await kept(path, "polite")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 2")
     before = path.read_bytes()
@@ -373,10 +349,10 @@ def _foreign_database_with_log(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE theirs (a)")
-        log = (path.parent / f"{path.name}-wal").read_bytes()
+        log = path.with_name(f"{path.name}-wal").read_bytes()
         main = path.read_bytes()
     path.write_bytes(main)
-    (path.parent / f"{path.name}-wal").write_bytes(log)
+    path.with_name(f"{path.name}-wal").write_bytes(log)
 
 
 def _foreign_database_in_a_transaction(path: Path) -> None:
@@ -389,7 +365,7 @@ def leave_a_hot_journal(path: Path) -> None:
     """Write a rollback journal of a transaction that changed no page yet; see "Rollback Journal Format" of SQLite."""
     pages = path.stat().st_size // 4096
     head = bytes.fromhex("d9d505f920a163d7") + struct.pack(">5L", 0, 0, pages, 512, 4096)
-    (path.parent / f"{path.name}-journal").write_bytes(head.ljust(512, b"\0"))
+    path.with_name(f"{path.name}-journal").write_bytes(head.ljust(512, b"\0"))
 
 
 def _encrypted(path: Path) -> None:
@@ -404,25 +380,24 @@ def _truncated(path: Path) -> None:
     path.write_bytes(b"SQLite format 3\0\x10\0")
 
 
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (_foreign_database, "another program"),
-        (_foreign_database_with_log, "another program"),
-        (_foreign_database_in_a_transaction, "another program"),
-        (_encrypted, "encrypted, damaged or of another program"),
-        (_text, "encrypted, damaged or of another program"),
-        (_truncated, "encrypted, damaged or of another program"),
-    ],
-)
-def test_a_foreign_file_is_refused_and_left_as_it_is(path: Path, make: object, problem: str) -> None:
-    assert callable(make)
-    make(path)
-    before = contents_beside(path)
-    with pytest.raises(ConfigurationError, match=problem) as caught:
-        SqliteFile(path, [WORDS])
-    assert str(path) in str(caught.value)
-    assert contents_beside(path) == before
+def contents_beside(path: Path) -> dict[str, bytes]:
+    """All but the shared memory, which readers change too."""
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+
+
+def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    databases = [_foreign_database, _foreign_database_with_log, _foreign_database_in_a_transaction]
+    problems = dict.fromkeys(databases, "another program")
+    problems |= dict.fromkeys([_encrypted, _text, _truncated], "encrypted, damaged or of another program")
+    for make, problem in problems.items():
+        path = tmp_path / make.__name__ / "words.db"
+        path.parent.mkdir()
+        make(path)
+        before = contents_beside(path)
+        with pytest.raises(ConfigurationError, match=problem) as caught:
+            SqliteFile(path, [WORDS])
+        assert str(path) in str(caught.value)
+        assert contents_beside(path) == before
 
 
 async def test_a_file_whose_process_was_killed_as_it_created_it_is_set_up(path: Path) -> None:
@@ -435,27 +410,26 @@ async def test_a_file_whose_process_was_killed_as_it_created_it_is_set_up(path: 
         pytest.raises(sqlite3.OperationalError, match="readonly"),  # before the transaction is rolled back
     ):
         connection.execute("PRAGMA application_id")
-    file = SqliteFile(path, [WORDS])
-    await file.write(add, "polite")
-    await file.aclose()
+    await kept(path, "polite")
     assert words_in(path) == ["polite"]
 
 
-@pytest.mark.parametrize("target", ["there.db", "missing.db"])
-def test_a_symbolic_link_is_not_followed(path: Path, target: str) -> None:
-    there = path.parent / "there.db"
+def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+    there = tmp_path / "there.db"
     there.touch()
-    path.symlink_to(path.parent / target)
-    with pytest.raises(ConfigurationError, match="symbolic link"):
-        SqliteFile(path, [WORDS])
+    for target in ("there.db", "missing.db"):
+        path = tmp_path / f"to-{target}"
+        path.symlink_to(tmp_path / target)
+        with pytest.raises(ConfigurationError, match="symbolic link"):
+            SqliteFile(path, [WORDS])
     assert there.read_bytes() == b""
-    assert not (path.parent / "missing.db").exists()
+    assert not (tmp_path / "missing.db").exists()
 
 
 async def test_a_link_that_takes_the_place_of_the_file_while_it_is_opened_is_not_followed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = path.parent / "there.db"
+    there = path.with_name("there.db")
     there.touch()
     connect = sqlite3.connect
 
@@ -473,42 +447,35 @@ async def test_a_link_that_takes_the_place_of_the_file_while_it_is_opened_is_not
 
 
 async def test_a_symbolic_link_in_place_of_the_log_is_not_followed(path: Path) -> None:
-    there = path.parent / "there"
+    there = path.with_name("there")
     there.write_bytes(b"mine")
-    file = SqliteFile(path, [WORDS])
-    await file.write(add, "before")
-    await file.aclose()
-    (path.parent / "words.db-wal").symlink_to(there)
+    await kept(path, "before")
+    path.with_name("words.db-wal").symlink_to(there)
     with pytest.raises(ConfigurationError, match="permissions, or a link"):
         SqliteFile(path, [WORDS])
     assert there.read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("given", ["", ":memory:", "a\0b"])
-def test_what_is_no_path_of_a_file_is_refused(given: str) -> None:
-    with pytest.raises(ConfigurationError, match="path="):
-        SqliteFile(given, [WORDS])
+def test_what_is_no_path_of_a_file_is_refused() -> None:
+    errors: dict[object, type[Exception]] = dict.fromkeys(["", ":memory:", "a\0b"], ConfigurationError)
+    errors |= dict.fromkeys([None, 5, b"words.db"], TypeError)
+    for given, error in errors.items():
+        with pytest.raises(error, match="path="):
+            SqliteFile(given, [WORDS])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("given", [None, 5, b"words.db"])
-def test_a_path_of_another_type_is_refused(given: object) -> None:
-    with pytest.raises(TypeError, match="path="):
-        SqliteFile(given, [WORDS])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("locked", ["file", "folder"])
-def test_a_read_only_file_or_folder_is_refused(path: Path, locked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_file_or_folder_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.touch()
-    read_only = path if locked == "file" else path.parent
     access = os.access
-    # Root may write anywhere, so the permissions themselves would not do.
-    monkeypatch.setattr(os, "access", lambda at, mode: str(at) != str(read_only) and access(at, mode))
-    with pytest.raises(ConfigurationError, match=f"{read_only} is read-only for this process"):
-        SqliteFile(path, [WORDS])
+    for read_only in (path, path.parent):
+        with monkeypatch.context() as patch:
+            # Root may write anywhere, so the permissions themselves would not do.
+            patch.setattr(os, "access", lambda at, mode, ro=read_only: str(at) != str(ro) and access(at, mode))
+            with pytest.raises(ConfigurationError, match=f"{read_only} is read-only for this process"):
+                SqliteFile(path, [WORDS])
 
 
-async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
+async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(file: SqliteFile, path: Path) -> None:
     await file.write(add, "kept")
 
     def limit(connection: sqlite3.Connection, given: int) -> int:
@@ -518,21 +485,20 @@ async def test_a_full_disk_fails_the_write_and_keeps_what_was_acknowledged(path:
     await file.write(limit, 20)
     words = [f"{number:05}" * 200 for number in range(200)]
     results = await asyncio.gather(*(file.write(add, word) for word in words), return_exceptions=True)
-    kept = [word for word in results if isinstance(word, str)]
+    written = [word for word in results if isinstance(word, str)]
     failures = [error for error in results if isinstance(error, StoreError)]
-    assert len(kept) + len(failures) == 200
-    assert 0 < len(kept) < 60
+    assert len(written) + len(failures) == 200
+    assert 0 < len(written) < 60
     assert all("the disk is full" in str(error) and "words.db" in str(error) for error in failures)
     assert isinstance(failures[0].__cause__, sqlite3.Error)
-    assert all([await file.read(find, word) for word in kept])
+    assert all([await file.read(find, word) for word in written])
     await file.write(limit, 1_000_000)  # the disk has space again
     await file.write(add, "late")
     await file.aclose()
-    assert set(words_in(path)) == {"kept", "late", *kept}
+    assert set(words_in(path)) == {"kept", "late", *written}
 
 
-async def test_a_file_that_is_deleted_in_use_is_not_used_any_more(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
+async def test_a_file_that_is_deleted_in_use_is_not_used_any_more(file: SqliteFile, path: Path) -> None:
     await file.write(add, "polite")
     path.unlink()
     for _ in range(2):
@@ -543,50 +509,16 @@ async def test_a_file_that_is_deleted_in_use_is_not_used_any_more(path: Path) ->
 
 
 async def test_a_damaged_file_fails_its_calls_and_serves_again_once_it_is_mended(path: Path) -> None:
-    file = SqliteFile(path, [WORDS])
-    await file.write(add, "polite")
-    await file.aclose()
-    whole = path.read_bytes()
-    file = SqliteFile(path, [WORDS])
-    path.write_bytes(whole[:100] + b"\xff" * (len(whole) - 100))
-    with pytest.raises(StoreError, match=r"words\.db: the file is damaged"):
-        await file.read(find, "polite")
-    path.write_bytes(whole)
-    assert await file.read(find, "polite")
-    await file.aclose()
-
-
-async def test_a_file_that_is_damaged_while_it_is_open_serves_again_once_it_is_mended(path: Path) -> None:
     words = [f"{number:03d}" * 200 for number in range(200)]  # many pages, of which a read needs a few
-    file = SqliteFile(path, [WORDS])
-    await asyncio.gather(*(file.write(add, word) for word in words))
-    await file.aclose()
+    await kept(path, *words)
     whole = path.read_bytes()
-    file = SqliteFile(path, [WORDS])
-    assert await file.read(find, words[0])
-    path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
-    with pytest.raises(StoreError, match=r"words\.db: the file is damaged"):
-        await file.read(find, words[150])
-    path.write_bytes(whole)
-    assert await file.read(find, words[150])
-    await file.aclose()
-
-
-# The event loop.
-
-
-async def test_a_slow_disk_does_not_hold_up_the_event_loop(path: Path) -> None:
-    go_on = threading.Event()
-
-    def hang(_: sqlite3.Connection, given: str) -> str:
-        go_on.wait()
-        return given
-
-    file = SqliteFile(path, [WORDS])
-    slow = asyncio.create_task(file.write(hang, "slow"))
-    for _ in range(20):
-        await asyncio.sleep(0.001)
-    assert not slow.done()
-    go_on.set()
-    assert await slow == "slow"
-    await file.aclose()
+    for is_open, damaged in ((False, whole[:100]), (True, whole[:8192])):
+        file = SqliteFile(path, [WORDS])
+        if is_open:
+            assert await file.read(find, words[0])
+        path.write_bytes(damaged + b"\xff" * (len(whole) - len(damaged)))
+        with pytest.raises(StoreError, match=r"words\.db: the file is damaged"):
+            await file.read(find, words[150])
+        path.write_bytes(whole)
+        assert await file.read(find, words[150])
+        await file.aclose()
