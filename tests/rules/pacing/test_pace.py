@@ -191,8 +191,6 @@ def test_earliest_start() -> None:
     ]
     starts = [earliest_start(*row[:4], NOW_MONO, NOON) for row in rows]
     assert [start[:3] for start in starts] == [(row[4], row[5], row[1]) for row in rows]
-        (ready_mono, bound_by, pace) for _, pace, _, _, ready_mono, bound_by in rows
-    ]
     for start, (_, pace, *_) in zip(starts, rows, strict=True):
         assert start.yields_until_mono == start.ready_mono - 2.0 * pace.interval_s
 
