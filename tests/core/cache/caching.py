@@ -93,12 +93,15 @@ def file(body: str = FILE, **headers: str) -> FetchResponse:
 
 
 def not_modified(**headers: str) -> FetchResponse:
-    return status(304, conditional=True, **headers)
+    return FetchResponse(304, f"{SITE}/robots.txt", _named(headers), conditional=True)
 
 
-def status(status: int, body: str = "", *, conditional: bool = False, **headers: str) -> FetchResponse:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return FetchResponse(status, f"{SITE}/robots.txt", named, body.encode(), conditional=conditional)
+def status(status: int, body: str = "", **headers: str) -> FetchResponse:
+    return FetchResponse(status, f"{SITE}/robots.txt", _named(headers), body.encode())
+
+
+def _named(headers: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 async def is_kept(store: Store, body: str = FILE) -> bool:

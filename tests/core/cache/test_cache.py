@@ -133,6 +133,7 @@ async def test_asking_ahead_waits_for_nothing_and_spares_the_question_its_wait()
 async def test_copy_is_refreshed_in_the_background_from_nine_tenths_of_its_lifetime() -> None:
     async with caching({SITE: [FILE, NEW_FILE, FILE]}) as bench:
         old = await bench.ask()
+        old_rules = old.rules[BOT]
         bench.clock.advance(0.9 * DAY)
         bench.scripted.gate.clear()
         async with asyncio.timeout(1):  # the refresh is held back, and no task waits for it
@@ -146,7 +147,7 @@ async def test_copy_is_refreshed_in_the_background_from_nine_tenths_of_its_lifet
         new = await bench.ask()
         assert new is not old
         assert not new.rules[BOT].allowed("/new")
-        assert not old.rules[BOT].allowed("/private"), "the old copy is replaced, not changed"
+        assert not old_rules.allowed("/private"), "the old copy is replaced, not changed"
         await bench.ask_after(0.89 * DAY)
         assert bench.scripted.count(SITE) == 2, "until the new copy is old"
         await bench.ask_after(0.01 * DAY)
@@ -257,9 +258,10 @@ class Unprintable(Exception):
 
 async def test_an_unexpected_error_closes_the_gate_and_is_published() -> None:
     for component, method in (("fetcher", ""), ("cache", "get"), ("cache", "put")):
-        for error in (KeyError("bug"), ZeroDivisionError("bug"), Unprintable()):
-            answers: dict[str, Answer | list[Answer]] = {SITE: FILE if method else error}
-            async with caching(answers, store=KeptStore({}, fails={method: error})) as bench:
+        errors: list[Exception] = [KeyError("bug"), ZeroDivisionError("bug"), Unprintable()]
+        for error in errors:
+            answer: Answer = FILE if method else error
+            async with caching({SITE: answer}, store=KeptStore({}, fails={method: error})) as bench:
                 entry = await bench.ask()
                 assert entry.source.result is AccessResult.UNREACHABLE
                 assert type(error).__name__ in entry.source.fault

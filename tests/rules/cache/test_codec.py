@@ -289,7 +289,8 @@ def test_a_record_answers_for_its_own_key_only() -> None:
     for key in ("https://b.example", "http://example.com", "https://example.com:8443", ""):
         with pytest.raises(StoreError, match="is one of"):
             decode(DATA, key)
-    for wrong in (None, 1, [], "", {KEY: 1}):
+    others: list[object] = [None, 1, [], "", {KEY: 1}]
+    for wrong in others:
         with pytest.raises(StoreError):
             decode(_with_head(lambda head, key=wrong: head.update(key=key)), KEY)  # type: ignore[misc]
 

@@ -657,11 +657,12 @@ def test_an_unreachable_file_counts_as_a_request_where_it_may_open_the_site() ->
 # Google: 12 hours closed, 30 days by the last good copy, and then by whether the site is up
 
 
+FAILURES: list[FetchResult] = [response(500), response(503), response(429), failed()]
+
+
 @pytest.mark.clause("Google robots.txt specification, Handling of errors")
 def test_for_the_first_12_hours_nothing_is_crawled() -> None:
-    for failure, copied, seconds in product(
-        (response(503), response(429), failed()), (False, True), (0, HOUR, 11 * HOUR)
-    ):
+    for failure, copied, seconds in product(FAILURES, (False, True), (0, HOUR, 11 * HOUR)):
         record = record_of_failures(GOOGLE, seconds, failure, copied=copied)
         found = held_at(record, seconds, GOOGLE)
         assert found.source.result is UNREACHABLE
@@ -671,7 +672,7 @@ def test_for_the_first_12_hours_nothing_is_crawled() -> None:
 
 @pytest.mark.clause("Google robots.txt specification, Handling of errors")
 def test_after_12_hours_the_last_good_copy_is_used_for_30_days() -> None:
-    for failure, days in product((response(500), response(429), failed()), (13 / 24, 1.0, 30.4)):
+    for failure, days in product(FAILURES, (13 / 24, 1.0, 30.4)):
         seconds = days * DAY
         with_copy = record_of_failures(GOOGLE, seconds, failure, copied=True)
         found = held_at(with_copy, seconds, GOOGLE)
