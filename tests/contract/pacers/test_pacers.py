@@ -76,8 +76,8 @@ def _remote(options: PacingOptions, clock: ManualClock, publisher: Publisher) ->
 
 IN_PROCESS: dict[str, Make] = {"local": _local, "shared": _shared}
 # The first two run all the code of the others.
-PACERS: dict[str, Make] = {"shared": _shared, "fleet": fleet_pacer, "local": _local, "scoped": _scoped}
-PACERS |= {"remote": _remote, "scoped-fleet": scoped_fleet_pacer}
+PACERS: dict[str, Make] = {"shared": _shared, "scoped-fleet": scoped_fleet_pacer, "fleet": fleet_pacer}
+PACERS |= {"local": _local, "scoped": _scoped, "remote": _remote}
 
 
 class Desk:
@@ -775,12 +775,6 @@ async def test_closing_raises_in_all_waiters(desk: Desk) -> None:
         with pytest.raises(ClosedError):
             await task
     assert desk.pacer.waiting == 0
-    with pytest.raises(ClosedError):
-        await desk.pacer.start(desk.request())
-    with pytest.raises(ClosedError):
-        await desk.now()
-    with pytest.raises(ClosedError):
-        desk.watch()
     await desk.end(permit, 200)  # what is under way may end
     await desk.pacer.aclose()
 
@@ -794,6 +788,16 @@ async def test_closing_raises_in_a_waiter_that_was_woken_already(desk: Desk) -> 
     await settle()
     with pytest.raises(ClosedError):
         await waiting
+
+
+async def test_nothing_starts_after_closing(desk: Desk) -> None:
+    await desk.pacer.aclose()
+    with pytest.raises(ClosedError):
+        await desk.pacer.start(desk.request())
+    with pytest.raises(ClosedError):
+        await desk.now()
+    with pytest.raises(ClosedError):
+        desk.watch()
 
 
 async def test_calls_about_a_host_after_closing_are_harmless(desk: Desk) -> None:

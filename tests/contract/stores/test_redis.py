@@ -10,19 +10,16 @@ from typing import Any, Final
 import pytest
 from redis.asyncio import Redis
 
-from politesse import Gatekeeper, PacingOptions
 from politesse.errors import ConfigurationError, ConfigurationTypeError, StoreError
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
 from politesse.stores.redis import RedisStore
-from politesse.testing import ScriptedFetcher
-from tests.support.events import failures_of
 from tests.support.ports import free_port
 from tests.support.redis_servers import EXECUTABLES, RedisServer, serving_by_tls, shared_server
-from tests.support.sites import UA
 from tests.support.stores import KEY, leased
 from tests.support.tiers import first_of
 
 DAY_S: Final = 86_400
+Opened = Callable[..., RedisStore]
 URL: Final = "redis://:secret@192.0.2.1:7000/3"
 
 
@@ -32,10 +29,22 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def store(url: str, prefix: str) -> AsyncIterator[RedisStore]:
-    store = RedisStore(url, prefix=prefix)
-    yield store
-    await store.aclose()
+async def opened() -> AsyncIterator[Opened]:
+    """Open stores, and close them at the end."""
+    stores: list[RedisStore] = []
+
+    def open_store(url: str, **options: Any) -> RedisStore:
+        stores.append(RedisStore(url, **options))
+        return stores[-1]
+
+    yield open_store
+    for store in stores:
+        await store.aclose()
+
+
+@pytest.fixture
+def store(url: str, prefix: str, opened: Opened) -> RedisStore:
+    return opened(url, prefix=prefix)
 
 
 @pytest.fixture
@@ -129,8 +138,8 @@ async def test_records_expire_when_they_can_serve_no_longer(store: RedisStore, c
 
 
 @pytest.mark.realtime  # the server counts its own seconds
-async def test_a_lease_ends_by_itself_and_is_kept_by_renewal(url: str, prefix: str) -> None:
-    store = RedisStore(url, prefix=prefix, lease_s=0.3)
+async def test_a_lease_ends_by_itself_and_is_kept_by_renewal(opened: Opened, url: str, prefix: str) -> None:
+    store = opened(url, prefix=prefix, lease_s=0.3)
     lease = await leased(store)
     for _ in range(5):
         await asyncio.sleep(0.1)
@@ -138,12 +147,11 @@ async def test_a_lease_ends_by_itself_and_is_kept_by_renewal(url: str, prefix: s
     assert isinstance(await store.get_or_lease(KEY, ""), LeaseHeld)
     await asyncio.sleep(0.35)
     await leased(store)
-    await store.aclose()
 
 
 @pytest.mark.realtime  # the server counts its own seconds
-async def test_a_record_of_an_expired_lease_that_was_taken_over_is_refused(url: str, prefix: str) -> None:
-    store = RedisStore(url, prefix=prefix, lease_s=0.1)
+async def test_a_record_of_a_lease_that_was_taken_over_is_refused(opened: Opened, url: str, prefix: str) -> None:
+    store = opened(url, prefix=prefix, lease_s=0.1)
     old = await leased(store)
     await asyncio.sleep(0.15)
     new = await leased(store)
@@ -155,7 +163,6 @@ async def test_a_record_of_an_expired_lease_that_was_taken_over_is_refused(url: 
     assert await store.put_leased(KEY, b"new", new)
     assert not await store.put_leased(KEY, b"old", old)
     assert await store.get(KEY) == b"new"
-    await store.aclose()
 
 
 async def test_leases_are_renewed_together(store: RedisStore, client: Redis, prefix: str) -> None:
@@ -186,14 +193,13 @@ async def test_versions_go_on_where_the_clock_of_redis_was_set_back(
     assert found == VersionedRecord("3000000000000002", b"last")
 
 
-async def test_two_fleets_on_one_redis_do_not_see_each_other(url: str, prefix: str) -> None:
-    one, other = RedisStore(url, prefix=f"{prefix}1:"), RedisStore(url, prefix=f"{prefix}2:")
+async def test_two_fleets_on_one_redis_do_not_see_each_other(opened: Opened, url: str, prefix: str) -> None:
+    one, other = opened(url, prefix=f"{prefix}1:"), opened(url, prefix=f"{prefix}2:")
     await one.put(KEY, b"record")
     assert await other.get(KEY) is None
     await leased(other)
     await other.delete(KEY)
     assert await one.get(KEY) == b"record"
-    await asyncio.gather(one.aclose(), other.aclose())
 
 
 # What is not ours
@@ -230,23 +236,21 @@ async def test_what_is_no_record_is_a_store_error_and_stays(store: RedisStore, c
 # Servers that refuse, fail and come back
 
 
-async def test_a_wrong_password_is_a_store_error_that_names_the_server_and_no_password(server: RedisServer) -> None:
+async def test_a_wrong_password_is_a_store_error_without_the_password(opened: Opened, server: RedisServer) -> None:
     async with Redis.from_url(server.url) as client:
         await client.config_set("requirepass", "right")
     for credentials in ("", ":wr0ng@", "user:wr0ng@"):
-        store = RedisStore(server.url.replace("//", f"//{credentials}"))
+        store = opened(server.url.replace("//", f"//{credentials}"))
         with pytest.raises(StoreError, match=rf"Redis at {server.url} refuses this client") as caught:
             await store.get(KEY)
         assert "wr0ng" not in str(caught.value)
-        await store.aclose()
-    store = RedisStore(server.url.replace("//", "//:right@"))
+    store = opened(server.url.replace("//", "//:right@"))
     await store.put(KEY, b"record")
     assert await store.get(KEY) == b"record"
-    await store.aclose()
 
 
-async def test_a_server_without_memory_and_a_replica_keep_what_they_have(server: RedisServer) -> None:
-    store = RedisStore(server.url)
+async def test_a_server_without_memory_and_a_replica_keep_what_they_have(opened: Opened, server: RedisServer) -> None:
+    store = opened(server.url)
     await store.put(KEY, b"record")
     async with Redis.from_url(server.url) as client:
         await client.config_set("maxmemory", 1)
@@ -257,11 +261,10 @@ async def test_a_server_without_memory_and_a_replica_keep_what_they_have(server:
     with pytest.raises(StoreError, match=r"ReadOnly|replica"):
         await store.put(KEY, b"another")
     assert await store.get(KEY) == b"record"
-    await store.aclose()
 
 
-async def test_a_server_that_was_restarted_is_found_again(server: RedisServer) -> None:
-    store = RedisStore(server.url)
+async def test_a_server_that_was_restarted_is_found_again(opened: Opened, server: RedisServer) -> None:
+    store = opened(server.url)
     await asyncio.gather(*(store.put(f"key-{number}", b"record") for number in range(50)))
     server.kill()
     with pytest.raises(StoreError, match="Redis at"):
@@ -270,12 +273,13 @@ async def test_a_server_that_was_restarted_is_found_again(server: RedisServer) -
     assert [await store.get(f"key-{number}") for number in range(50)] == [None] * 50
     await asyncio.gather(*(store.put(f"key-{number}", b"again") for number in range(50)))
     assert await store.get("key-1") == b"again"
-    await store.aclose()
 
 
 @pytest.mark.realtime  # the server counts its own seconds
-async def test_a_server_that_stands_still_is_late_and_does_no_harm_when_it_goes_on(server: RedisServer) -> None:
-    store = RedisStore(server.url, timeout_s=0.3, max_connections=4)
+async def test_a_server_that_stands_still_is_late_and_harmless_when_it_goes_on(
+    opened: Opened, server: RedisServer
+) -> None:
+    store = opened(server.url, timeout_s=0.3, max_connections=4)
     await asyncio.gather(*(store.put(f"key-{number}", b"%d" % number) for number in range(20)))
     server.stop()
     late = await asyncio.gather(*(store.get(f"key-{number}") for number in range(4)), return_exceptions=True)
@@ -283,16 +287,16 @@ async def test_a_server_that_stands_still_is_late_and_does_no_harm_when_it_goes_
     assert {str(error) for error in late} == {f"Redis at {server.url}: no answer within 0.3 s"}
     assert {type(error) for error in late} == {StoreError}
     assert [await store.get(f"key-{number}") for number in range(20)] == [b"%d" % number for number in range(20)]
-    await store.aclose()
 
 
 # Many calls, and calls that end early
 
 
 async def test_a_thousand_calls_at_once_share_a_few_connections_which_are_closed_with_the_store(
+    opened: Opened,
     server: RedisServer,
 ) -> None:
-    store = RedisStore(server.url, max_connections=4)
+    store = opened(server.url, max_connections=4, timeout_s=60)
     await asyncio.gather(*(store.put(f"key-{number}", b"%d" % number) for number in range(1_000)))
     found = await asyncio.gather(*(store.get(f"key-{number}") for number in range(1_000)))
     assert found == [b"%d" % number for number in range(1_000)]
@@ -305,9 +309,9 @@ async def test_a_thousand_calls_at_once_share_a_few_connections_which_are_closed
 
 @pytest.mark.parametrize("turns", first_of(1, [40, 300]))
 async def test_a_call_that_is_cancelled_in_mid_reply_leaves_no_reply_to_another(
-    server: RedisServer, turns: int
+    opened: Opened, server: RedisServer, turns: int
 ) -> None:
-    store = RedisStore(server.url, max_connections=2)
+    store = opened(server.url, max_connections=2)
     keys = {f"key-{number}": bytes([number]) * 300_000 for number in range(8)}
     for key, record in keys.items():
         await store.put(key, record)
@@ -327,7 +331,6 @@ async def test_a_call_that_is_cancelled_in_mid_reply_leaves_no_reply_to_another(
     async with Redis.from_url(server.url) as client:
         assert len(await client.client_list()) <= 3  # each has its connection back
     assert await asyncio.gather(*map(store.get, keys)) == list(keys.values())
-    await store.aclose()
 
 
 # Event loops and processes
@@ -363,45 +366,12 @@ async def test_after_a_fork_it_raises_a_store_error(store: RedisStore, monkeypat
         await store.get(KEY)
 
 
-# A gate that uses it
-
-
-async def test_a_gate_goes_on_without_a_redis_that_is_gone_and_says_so_a_few_times(server: RedisServer) -> None:
-    fetcher = ScriptedFetcher({"https://known.example": "User-agent: *\nDisallow: /"})
-    store = RedisStore(server.url)
-    async with Gatekeeper(UA, store=store, fetcher=fetcher, pacing=PacingOptions(scope="process")) as gate:
-        failures = failures_of(gate)
-        assert not (await gate.check("https://known.example/page")).allowed
-        server.kill()
-        assert not (await gate.check("https://known.example/page")).allowed
-        for number in range(20):
-            assert (await gate.check(f"https://host{number}.example/page")).allowed
-        assert fetcher.count("https://known.example") == 1
-        assert 1 <= len(failures) <= 5
-        assert {type(failure.error) for failure in failures} == {StoreError}
-
-
-@pytest.mark.realtime  # the server counts its own seconds
-async def test_a_redis_that_stands_still_delays_a_gate_once(server: RedisServer) -> None:
-    store = RedisStore(server.url, timeout_s=0.5)
-    fetcher = ScriptedFetcher()
-    async with Gatekeeper(UA, store=store, fetcher=fetcher, pacing=PacingOptions(scope="process")) as gate:
-        failures = failures_of(gate)
-        assert (await gate.check("https://known.example/page")).allowed
-        server.stop()
-        async with asyncio.timeout(60.0):
-            for number in range(20):
-                assert (await gate.check(f"https://host{number}.example/page")).allowed
-        server.go_on()
-        assert 1 <= len(failures) <= 5
-
-
 # Other ways to a server
 
 
-async def test_options_of_the_url_do_not_change_what_is_kept(url: str, prefix: str) -> None:
+async def test_options_of_the_url_do_not_change_what_is_kept(opened: Opened, url: str, prefix: str) -> None:
     for query in ("decode_responses=true", "protocol=2", "protocol=3", "encoding=latin-1"):
-        store = RedisStore(f"{url}?{query}", prefix=f"{prefix}{query}:")
+        store = opened(f"{url}?{query}", prefix=f"{prefix}{query}:")
         await store.put(KEY, bytes(range(256)))
         assert await store.get(KEY) == bytes(range(256))
         found = await store.get_or_lease(KEY, "")
@@ -410,25 +380,22 @@ async def test_options_of_the_url_do_not_change_what_is_kept(url: str, prefix: s
         lease = await leased(store, KEY, found.version)
         await store.renew({KEY: lease})
         await store.release(KEY, lease)
-        await store.aclose()
 
 
-async def test_tls_and_a_password_by_url(tmp_path: Path) -> None:
+async def test_tls_and_a_password_by_url(opened: Opened, tmp_path: Path) -> None:
     with serving_by_tls(tmp_path) as (url, ca):
-        store = RedisStore(f"{url}?ssl_ca_certs={ca}")
+        store = opened(f"{url}?ssl_ca_certs={ca}")
         await store.put(KEY, b"record")
         assert await store.get(KEY) == b"record"
-        await store.aclose()
-        store = RedisStore(url)  # the authority is unknown
+        store = opened(url)  # the authority is unknown
         with pytest.raises(StoreError, match="certificate verify failed"):
             await store.get(KEY)
-        await store.aclose()
 
 
-async def test_a_sentinel_names_the_server(server: RedisServer) -> None:
+async def test_a_sentinel_names_the_server(opened: Opened, server: RedisServer) -> None:
     sentinel = RedisServer("--sentinel", config=f"sentinel monitor crawl 127.0.0.1 {server.port} 1\n")
     try:
-        store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/crawl/0")
+        store = opened(f"redis+sentinel://127.0.0.1:{sentinel.port}/crawl/0")
         await store.put(KEY, b"record")
         assert await store.get(KEY) == b"record"
         await store.renew({KEY: Lease("1", 5.0)})
@@ -436,9 +403,8 @@ async def test_a_sentinel_names_the_server(server: RedisServer) -> None:
         async with Redis.from_url(sentinel.url) as observer:
             while len(await observer.client_list()) > 1:  # the store's connection to the Sentinel is open
                 await asyncio.sleep(0.02)
-        store = RedisStore(f"redis+sentinel://127.0.0.1:{sentinel.port}/other/0")
+        store = opened(f"redis+sentinel://127.0.0.1:{sentinel.port}/other/0")
         with pytest.raises(StoreError, match="No master found for 'other'"):
             await store.get(KEY)
-        await store.aclose()
     finally:
         sentinel.remove()
