@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from politesse import CacheOptions, Gatekeeper
+from politesse import CacheOptions
 from politesse.errors import ClosedError, StoreError
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult, Validators
@@ -19,7 +19,6 @@ from tests.core.cache.caching import (
     NEW_FILE,
     OTHER,
     SITE,
-    UA,
     Bench,
     caching,
     file,
@@ -303,13 +302,6 @@ async def test_another_agent_gets_an_answer_where_the_store_lost_the_copy_and_th
             entry = await bench.ask(agent=OTHER)
         assert entry.source.result is AccessResult.UNREACHABLE
         assert bench.scripted.count(SITE) == 2
-
-
-async def test_a_subscriber_that_raises_harms_no_answer(caplog: pytest.LogCaptureFixture) -> None:
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher({SITE: FILE})) as gate:
-        gate.subscribe(lambda event: 1 / 0)  # type: ignore[arg-type]
-        assert await gate.check(f"{SITE}/public")
-    assert "ZeroDivisionError" in caplog.text
 
 
 # The end

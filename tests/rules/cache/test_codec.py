@@ -275,7 +275,10 @@ def test_what_a_later_version_adds_is_ignored_and_what_it_adds_now_has_a_default
 
 
 def test_a_body_that_swells_is_bounded_in_memory() -> None:
-    data = _sealed(b"{}\n" + bytes(200_000_000))
+    packer = zlib.compressobj()
+    head = packer.compress(b"{}\n") + packer.flush(zlib.Z_FULL_FLUSH)
+    megabyte = packer.compress(bytes(1_000_000)) + packer.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+    data = framed(VERSION, head + megabyte * 200)
     tracemalloc.start()
     try:
         assert isinstance(_outcome(_read_record, data), StoreError)
