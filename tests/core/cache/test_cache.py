@@ -221,8 +221,9 @@ async def test_answer_without_lifetime_still_answers_its_waiters() -> None:
 
 
 async def test_an_unreachable_site_is_asked_again_only_after_waits_that_double() -> None:
-    faults = [FetchFault(kind, "bad", SITE) for kind in (FaultKind.CONNECT, FaultKind.TLS)]
-    for answer in (500, 503, 206, 304, 999, *faults):
+    answers: list[Answer] = [500, 503, 206, 304, 999]
+    answers += [FetchFault(kind, "bad", SITE) for kind in (FaultKind.CONNECT, FaultKind.TLS)]
+    for answer in answers:
         async with caching({SITE: answer}) as bench:
             asked_at = []
             for second in range(1_000):
