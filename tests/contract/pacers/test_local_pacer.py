@@ -54,21 +54,6 @@ async def test_a_host_is_forgotten_when_its_interval_is_over() -> None:
     assert clock.set <= 3
 
 
-async def test_a_third_robots_txt_within_a_minute_waits_for_the_floor_whether_or_not_others_are_in_line() -> None:
-    clock = ManualClock()
-    pacer = LocalPacer(OPTIONS, clock=clock)
-    for passed_s in (1.0, 58.0, 2.0):
-        now(pacer.start_fetch(fetching(HOST))).end(200)
-        clock.advance(passed_s)
-    now(pacer.start_fetch(fetching(HOST))).end(200)  # the first was over a minute ago
-    next_fetch = asyncio.ensure_future(pacer.start_fetch(fetching(HOST)))
-    await settle()
-    assert not next_fetch.done()
-    clock.advance(1.0)
-    await settle()
-    assert next_fetch.done()
-
-
 async def test_a_host_that_was_asked_in_vain_is_forgotten() -> None:
     clock = ManualClock(MIDNIGHT)
     pacer = LocalPacer(OPTIONS, clock=clock)

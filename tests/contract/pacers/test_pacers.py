@@ -101,17 +101,10 @@ class Desk:
         return TurnRequest(host, f"https://{host}", agent, rules, url)
 
     def ask(
-        self,
-        name: str,
-        rules: RuleSet | None = None,
-        *,
-        host: str = HOST,
-        agent: str = AGENT,
-        max_wait_s: float | None = None,
-        url: str = "",
+        self, name: str, rules: RuleSet | None = None, *, max_wait_s: float | None = None, **of: str
     ) -> asyncio.Task[Permit]:
         async def start() -> Permit:
-            permit = await self.pacer.start(self.request(rules, host, agent, url), max_wait_s)
+            permit = await self.pacer.start(self.request(rules, **of), max_wait_s)
             self.granted.append((name, self.clock.monotonic()))
             return permit
 

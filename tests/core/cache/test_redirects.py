@@ -131,15 +131,6 @@ async def test_redirect_to_a_closed_host_sends_one_request_to_the_first_host_onl
         assert gate.statistics().fetches == 2, "nobody was asked"
 
 
-async def test_all_ports_of_a_host_are_asked_one_at_a_time(clock: ManualClock) -> None:
-    web = Web(clock, lambda _: RULES)
-    async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
-        verdicts = await gate.check_batch(f"http://host.example:{port}/page" for port in range(1000, 1200))
-    assert all(verdicts)
-    assert (web.asked["host.example"], web.most_at_a_host) == (200, 1)
-    assert clock.monotonic() >= 198.0, "a second between them, after the first two"
-
-
 async def test_a_url_that_many_redirect_to_is_asked_once(clock: ManualClock) -> None:
     web = Web(clock, moving_to_cdn(RULES))
     async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:

@@ -83,6 +83,13 @@ def by_address(min_delay_s: float = 2.0, max_concurrent: int = 1) -> PacingOptio
     return PacingOptions(min_delay_s=1.0, adaptive_factor=0.0, address=limit)
 
 
+async def neighbours(min_delay_s: float = 2.0) -> Desk:
+    """Return a desk that knows the common address of two hosts."""
+    desk = Desk(by_address(min_delay_s))
+    await desk.know("a.example", "b.example")
+    return desk
+
+
 def by_key(key: Literal["address", "domain"], addresses: Sequence[str] | Exception = ()) -> Desk:
     """Return a desk without pauses, of which only the keys are asked."""
     return Desk(PacingOptions(key=key, min_delay_s=0.0, max_concurrent=100), Resolving({HOST: addresses}))
@@ -107,8 +114,7 @@ async def test_hosts_at_one_address_wait_for_each_other_and_for_nobody_else() ->
 
 
 async def test_a_slow_host_does_not_slow_its_neighbours() -> None:
-    desk = Desk(by_address())
-    await desk.know("a.example", "b.example")
+    desk = await neighbours()
     finish(desk.take("a.example", rules("Crawl-delay: 10")), 429)
     slow = desk.ask("a.example")
     await desk.pass_time(2.0)
@@ -145,8 +151,7 @@ async def test_what_is_said_before_the_address_is_known_counts_once_it_is() -> N
 
 
 async def test_robots_txt_is_counted_in_all_scopes() -> None:
-    desk = Desk(by_address(min_delay_s=7.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=7.0)
     (await desk.pacer.start_fetch(fetching("a.example"))).opened()
     assert desk.refused("a.example")[0] == 7.0
     assert desk.refused("b.example")[0] == 7.0
@@ -154,8 +159,7 @@ async def test_robots_txt_is_counted_in_all_scopes() -> None:
 
 async def test_a_robots_txt_that_opens_no_site_counts_at_its_address_from_its_end() -> None:
     for status in (200, 404, 503, None):
-        desk = Desk(by_address(min_delay_s=7.0))
-        await desk.know("a.example", "b.example")
+        desk = await neighbours(min_delay_s=7.0)
         fetch = await desk.pacer.start_fetch(fetching("a.example"))
         await desk.pass_time(0.5)
         fetch.end(status)
@@ -166,8 +170,7 @@ async def test_a_robots_txt_that_opens_no_site_counts_at_its_address_from_its_en
 
 
 async def test_who_gives_up_in_the_wider_line_gives_the_host_back_at_no_cost() -> None:
-    desk = Desk(by_address(min_delay_s=50.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=50.0)
     finish(desk.take("b.example"), 200)
     with pytest.raises(TooFar):
         await desk.ask("a.example", max_wait_s=10.0)
@@ -183,8 +186,7 @@ async def test_who_gives_up_in_the_wider_line_gives_the_host_back_at_no_cost() -
 
 
 async def test_the_wait_is_counted_over_all_lines_together() -> None:
-    desk = Desk(by_address(min_delay_s=6.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=6.0)
     finish(desk.take("a.example", rules("Crawl-delay: 4")), 200)
     waiting = desk.ask("a.example", max_wait_s=5.0)
     await desk.pass_time(3.9)
@@ -195,8 +197,7 @@ async def test_the_wait_is_counted_over_all_lines_together() -> None:
 
 
 async def test_a_host_that_closes_while_the_address_is_waited_for_is_not_requested() -> None:
-    desk = Desk(by_address(min_delay_s=5.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=5.0)
     finish(desk.take("b.example"), 200)
     first, second = desk.ask("a.example"), desk.ask("a.example")
     await desk.pass_time(1.0)
@@ -214,8 +215,7 @@ async def test_a_host_that_closes_while_the_address_is_waited_for_is_not_request
 
 
 async def test_a_permit_is_stamped_when_the_last_scope_grants_it() -> None:
-    desk = Desk(by_address(min_delay_s=5.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=5.0)
     finish(desk.take("b.example"), 200)
     permit = await asyncio.gather(desk.ask("a.example"), desk.pass_time(5.1))
     assert desk.started[permit[0]] == pytest.approx(5.0, abs=0.01)
@@ -240,8 +240,7 @@ async def test_an_address_that_is_not_known_is_looked_up_meanwhile() -> None:
 
 
 async def test_a_watcher_is_called_when_all_scopes_are_ready() -> None:
-    desk = Desk(by_address(min_delay_s=5.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=5.0)
     finish(desk.take("a.example"), 200)
     called: list[float] = []
     desk.pacer.when_ready(wants(host="a.example"), lambda: called.append(desk.clock.monotonic()))
@@ -257,8 +256,7 @@ async def test_a_watcher_is_called_when_all_scopes_are_ready() -> None:
 
 
 async def test_the_close_tells_everybody() -> None:
-    desk = Desk(by_address(min_delay_s=50.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=50.0)
     finish(desk.take("b.example"), 200)
     called: list[bool] = []
     desk.pacer.when_ready(wants(host="b.example"), lambda: called.append(True))
