@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from politesse.ledger import LedgerReader, verify
 from politesse.stores import SqliteStore
 from politesse.testing import ScriptedFetcher
 from tests.support.scripted import UA
-from tests.tools.cli.command import politesse
+from tests.tools.cli.command import Done, politesse
 
 URL = "https://example.com/page"
 
@@ -53,80 +55,85 @@ def contents(path: Path) -> object:
         return list(connection.iterdump())
 
 
-@pytest.mark.parametrize("use", ["ledger", "store", "journal"])
-@pytest.mark.parametrize("is_a", list(KINDS))
-async def test_a_ledger_shares_its_file_with_nothing(tmp_path: Path, is_a: str, use: str) -> None:
-    path = tmp_path / "file.db"
-    await KINDS[is_a](path)
-    before = contents(path)
-    if is_a == use or {is_a, use} == TOGETHER:
-        await KINDS[use](path)
-    else:
-        with pytest.raises(PolitesseError, match=r"file\.db .*(file of its own|of another program)"):
-            await KINDS[use](path)
-        assert contents(path) == before
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a file of each kind, for copies."""
+    paths = {kind: tmp_path_factory.mktemp(kind) / "file.db" for kind in KINDS}
+
+    async def make() -> None:
+        for kind, path in paths.items():
+            await KINDS[kind](path)
+
+    asyncio.run(make())
+    return paths
 
 
-def test_a_store_that_was_made_first_refuses_a_ledger_that_appears(tmp_path: Path) -> None:
-    path = tmp_path / "file.db"
+def copied(path: Path, folder: Path) -> Path:
+    return Path(shutil.copy(path, folder))
 
-    async def put() -> None:
-        store = SqliteStore(path)
-        await use_ledger(path)
+
+async def test_a_ledger_shares_its_file_with_nothing(files: dict[str, Path], tmp_path: Path) -> None:
+    for is_a, use in product(files, ("ledger", "store", "journal")):
+        path = copied(files[is_a], tmp_path)
         before = contents(path)
-        with pytest.raises(PolitesseError, match="file of its own"):
-            await store.put("https://example.com", b"record")
-        await store.aclose()
-        assert contents(path) == before
-
-    asyncio.run(put())
-
-
-COMMANDS = {
-    "stats": ("store", "stats", "--store", "FILE"),
-    "hosts": ("store", "hosts", "--store", "FILE"),
-    "show": ("store", "show", URL, "--store", "FILE"),
-    "export": ("store", "export", "TARGET", "--store", "FILE"),
-    "prune": ("store", "prune", "--max-bytes", "0", "--store", "FILE"),
-    "check": ("check", "--store", "FILE", "http://127.0.0.1:1/"),
-    "filter": ("filter", "--store", "FILE"),
-    "crawl": ("crawl", "--store", "FILE", "http://127.0.0.1:1/"),
-    "journal": ("crawl", "--journal", "FILE", "http://127.0.0.1:1/"),
-}
+        if is_a == use or {is_a, use} == TOGETHER:
+            await KINDS[use](path)
+        else:
+            with pytest.raises(PolitesseError, match=r"file\.db .*(file of its own|of another program)"):
+                await KINDS[use](path)
+            assert contents(path) == before
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
-async def test_no_command_for_a_store_or_a_journal_changes_a_ledger(tmp_path: Path, command: str) -> None:
-    path = tmp_path / "ledger.db"
+async def test_a_store_that_was_made_first_refuses_a_ledger_that_appears(tmp_path: Path) -> None:
+    path = tmp_path / "file.db"
+    store = SqliteStore(path)
     await use_ledger(path)
+    before = contents(path)
+    with pytest.raises(PolitesseError, match="file of its own"):
+        await store.put("https://example.com", b"record")
+    await store.aclose()
+    assert contents(path) == before
+
+
+READING = ("store stats --store FILE", "store hosts --store FILE", f"store show {URL} --store FILE")
+EXPORT = "store export TARGET --store FILE"
+COMMANDS = (
+    *READING,
+    EXPORT,
+    "store prune --max-bytes 0 --store FILE",
+    "check --store FILE http://127.0.0.1:1/",
+    "filter --store FILE",
+    "crawl --store FILE http://127.0.0.1:1/",
+    "crawl --journal FILE http://127.0.0.1:1/",
+)
+
+
+async def run(command: str, path: Path, target: Path) -> Done:
+    return await politesse(*command.replace("FILE", str(path)).replace("TARGET", str(target)).split(" "))
+
+
+async def test_no_command_for_a_store_or_a_journal_changes_a_ledger(files: dict[str, Path], tmp_path: Path) -> None:
+    path = copied(files["ledger"], tmp_path)
     before = path.read_bytes()
-    names = {"FILE": str(path), "TARGET": str(tmp_path / "target.jsonl")}
-    done = await politesse(*(names.get(word, word) for word in COMMANDS[command]))
-    assert (done.code, "file of its own" in done.err) == (2, True)
-    assert path.read_bytes() == before
+    for command in COMMANDS:
+        done = await run(command, path, tmp_path / "target.jsonl")
+        assert (done.code, "file of its own" in done.err) == (2, True), command
+        assert path.read_bytes() == before, command
     assert verify(path).problem == ""
     with LedgerReader(path) as ledger:
         assert [one.url for one in ledger.decisions()] == [URL]
 
 
-@pytest.mark.parametrize("command", ["stats", "hosts", "show", "export"])
-@pytest.mark.parametrize("is_a", ["store", "journal", "foreign"])
-async def test_a_command_that_reads_a_store_changes_no_file(tmp_path: Path, is_a: str, command: str) -> None:
-    path, target = tmp_path / "file.db", tmp_path / "target.jsonl"
-    await KINDS[is_a](path)
-    before = path.read_bytes()
-    names = {"FILE": str(path), "TARGET": str(target)}
-    done = await politesse(*(names.get(word, word) for word in COMMANDS[command]))
-    assert done.code == (0 if is_a == "store" else 2)
-    assert path.read_bytes() == before
-    if command == "export" and is_a == "store":
-        assert json.loads(target.read_text().splitlines()[0])["key"]
-
-
-async def test_an_export_does_not_replace_its_own_store(tmp_path: Path) -> None:
-    path = tmp_path / "robots.db"
-    await use_store(path)
-    before = path.read_bytes()
-    done = await politesse("store", "export", str(path), "--store", str(path))
-    assert (done.code, "give another name" in done.err) == (2, True)
-    assert path.read_bytes() == before
+async def test_a_command_that_reads_a_store_changes_no_file(files: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "target.jsonl"
+    for is_a in ("journal", "foreign", "store"):
+        path = copied(files[is_a], tmp_path)
+        before = path.read_bytes()
+        for command in (*READING, EXPORT):
+            done = await run(command, path, target)
+            assert done.code == (0 if is_a == "store" else 2), command
+            assert path.read_bytes() == before, command
+        done = await run(EXPORT, path, path)
+        assert (done.code, "give another name" in done.err or is_a != "store") == (2, True)
+        assert path.read_bytes() == before
+    assert json.loads(target.read_text().splitlines()[0])["key"]

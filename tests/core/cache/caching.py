@@ -1,32 +1,30 @@
-"""A cache with everything around it that its tests want to see."""
+"""The cache of a gate, with everything around it that its tests want to see."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from politesse import CacheOptions
-from politesse._cache.codec import decode, encode
-from politesse._cache.guarded_store import GuardedStore
-from politesse._cache.record import Copy, Record
-from politesse._cache.robots import Entry, RobotsCache
-from politesse.events import ComponentFailed, Event, Publisher, RobotsFetched
+from politesse import CacheOptions, Gatekeeper, PacingOptions
+from politesse.events import ComponentFailed, Event, RobotsFetched
+from politesse.options import SharedPacer
 from politesse.origin import Origin
 from politesse.ports import Fetcher, FetchResponse, Store
-from politesse.robots import Dialect
-from politesse.stores.memory import MemoryStore
+from politesse.stores import MemoryStore
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
-from politesse.verdict import AccessResult
 
 DAY = 86_400.0
 HOUR = 3_600.0
 FILE = "User-agent: *\nDisallow: /private\n\nUser-agent: otherbot\nDisallow: /\n"
+NEW_FILE = "User-agent: *\nDisallow: /new\n"
 SITE = "https://example.com"
+UA = "ExampleBot/1.0 (+https://example.com/bot)"
 BOT = "examplebot"
 OTHER = "otherbot"
 
 
 class Bench:
-    """A cache with everything around it that a test wants to see."""
+    """A gate of a process of its own; its waits have no jitter."""
 
     def __init__(
         self,
@@ -38,33 +36,38 @@ class Bench:
         clock: ManualClock | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
-        options = options or CacheOptions()
         self.scripted = ScriptedFetcher(answers)
         self.store = MemoryStore() if store is None else store
         self.events: list[Event] = []
-        publisher = Publisher()
-        publisher.subscribe(self.events.append)
-        self.cache = RobotsCache(
-            fetcher or self.scripted,
-            GuardedStore(self.store, timeout_s=options.store_timeout_s, clock=self.clock),
-            dialect=Dialect.RFC9309,
-            policy=options.policy(Dialect.RFC9309),
-            clock=self.clock,
-            publisher=publisher,
-            jitter=lambda: 0.0,
-        )
+        pacer = SharedPacer(PacingOptions(scope="process"), clock=self.clock)
+        fetcher = fetcher or self.scripted
+        self.gate = Gatekeeper(UA, fetcher=fetcher, store=self.store, clock=self.clock, cache=options, pacer=pacer)
+        self.gate.subscribe(self.events.append)
+        self.cache = self.gate.state.cache
+        self.cache._jitter = lambda: 0.0
 
-    async def ask(self, site: str = SITE, agent: str = BOT) -> Entry:
+    # The entry of the cache is Any, for its type has no public name.
+    async def ask(self, site: str = SITE, agent: str = BOT) -> Any:
         return await self.cache.entry(Origin.of(site), agent)
 
-    def start(self, site: str = SITE, agent: str = BOT) -> asyncio.Task[Entry]:
+    def start(self, site: str = SITE, agent: str = BOT) -> asyncio.Task[Any]:
         return asyncio.create_task(self.ask(site, agent))
+
+    async def ask_after(self, seconds: float) -> Any:
+        """Ask, and let what that begins in the background end."""
+        self.clock.advance(seconds)
+        entry = await self.ask()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return entry
 
     def fetched(self) -> list[RobotsFetched]:
         return [event for event in self.events if isinstance(event, RobotsFetched)]
 
     def failures(self) -> list[ComponentFailed]:
-        return [event for event in self.events if isinstance(event, ComponentFailed)]
+        """Those that concern SITE; the records of its host may fail, too."""
+        failures = [event for event in self.events if isinstance(event, ComponentFailed)]
+        return [failure for failure in failures if failure.origin == Origin.of(SITE)]
 
 
 @asynccontextmanager
@@ -81,36 +84,31 @@ async def caching(
     try:
         yield bench
     finally:
-        await bench.cache.aclose()
+        await bench.gate.aclose()
     assert asyncio.all_tasks() == before
 
 
 def file(body: str = FILE, **headers: str) -> FetchResponse:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return FetchResponse(200, f"{SITE}/robots.txt", named, body.encode())
+    return status(200, body, **headers)
 
 
 def not_modified(**headers: str) -> FetchResponse:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return FetchResponse(304, f"{SITE}/robots.txt", named, conditional=True)
+    return FetchResponse(304, f"{SITE}/robots.txt", _named(headers), conditional=True)
 
 
-def status(status: int, **headers: str) -> FetchResponse:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return FetchResponse(status, f"{SITE}/robots.txt", named)
+def status(status: int, body: str = "", **headers: str) -> FetchResponse:
+    return FetchResponse(status, f"{SITE}/robots.txt", _named(headers), body.encode())
 
 
-async def stored(store: Store) -> Record:
-    """Return the record of SITE in a store."""
-    kept = await store.get(SITE)
-    assert kept is not None
-    return decode(kept, SITE)
+def _named(headers: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-async def store_copy(store: Store, url: str, etag: str, confirmed_wall: float) -> None:
-    """Put a copy of FILE for SITE into a store."""
-    copy = Copy(AccessResult.SUCCESSFUL, 200, url, FILE.encode(), etag, "", confirmed_wall, DAY)
-    await store.put(SITE, encode(Record(copy, None), SITE))
+async def is_kept(store: Store, body: str = FILE) -> bool:
+    """Tell whether the next gate finds a file of SITE in a store."""
+    async with caching(store=store) as bench:
+        entry = await bench.ask()
+        return not bench.scripted.requests and entry.rules[BOT].allowed("/private") == ("/private" not in body)
 
 
 def site_number(number: int) -> str:

@@ -1,3 +1,5 @@
+"""What a cache keeps in its store and in its memory, and how much that weighs."""
+
 import asyncio
 import gc
 import threading
@@ -8,7 +10,6 @@ from collections.abc import Callable
 import pytest
 
 from politesse import CacheOptions, Gatekeeper
-from politesse.errors import StoreError
 from politesse.origin import Origin
 from politesse.ports import Validators
 from politesse.robots import Dialect, RobotsTxt
@@ -20,16 +21,19 @@ from tests.core.cache.caching import (
     DAY,
     FILE,
     HOUR,
+    NEW_FILE,
     OTHER,
     SITE,
+    UA,
     caching,
     file,
     not_modified,
     site_number,
-    store_copy,
 )
 from tests.support.stores import KeptStore
 from tests.support.tasks import settle
+
+MORE_RULES = "".join(f"Disallow: /some/pages/{number}?query\nDisallow: /*/{number}$\n" for number in range(20))
 
 
 async def test_a_record_that_is_still_fresh_is_used_without_a_request() -> None:
@@ -48,12 +52,13 @@ async def test_a_record_that_is_still_fresh_is_used_without_a_request() -> None:
 
 
 async def test_a_record_that_is_stale_is_revalidated_with_its_validators() -> None:
-    store = KeptStore({})
-    await store_copy(store, f"{SITE}/r", '"x"', 1_800_000_000.0 - 2 * DAY)
-    async with caching({SITE: not_modified()}, store=store) as bench:
-        entry = await bench.ask()
-        assert not entry.rules[BOT].allowed("/private")
-        assert bench.scripted.requests[0].validators == Validators(f"{SITE}/r", '"x"', "")
+    store, clock = KeptStore({}), ManualClock()
+    async with caching({SITE: file(etag='"x"')}, store=store, clock=clock) as before:
+        await before.ask()
+    clock.advance(2 * DAY)
+    async with caching({SITE: not_modified()}, store=store, clock=clock) as after:
+        assert not (await after.ask()).rules[BOT].allowed("/private")
+        assert after.scripted.requests[0].validators == Validators(f"{SITE}/robots.txt", '"x"', "")
 
 
 async def test_backoff_survives_a_store_that_forgot() -> None:
@@ -79,12 +84,10 @@ async def test_a_new_agent_on_a_known_origin_is_compiled_from_the_store_without_
 
 
 async def test_all_known_agents_are_compiled_when_a_copy_is_refreshed() -> None:
-    async with caching({SITE: [FILE, "User-agent: *\nDisallow: /new\n"]}) as bench:
+    async with caching({SITE: [FILE, NEW_FILE]}) as bench:
         await bench.ask(agent=BOT)
         await bench.ask(agent=OTHER)
-        bench.clock.advance(0.95 * DAY)
-        await bench.ask(agent=BOT)
-        await settle()
+        await bench.ask_after(0.95 * DAY)
         held = bench.cache.valid(SITE)
         assert held is not None
         assert set(held.rules) == {BOT, OTHER}
@@ -119,10 +122,8 @@ async def test_rules_that_agents_share_weigh_once() -> None:
 async def test_a_copy_that_serves_on_without_its_record_weighs_what_it_takes() -> None:
     async with caching({SITE: [FILE, 503]}) as bench:
         before = await bench.ask()
-        bench.clock.advance(0.95 * DAY)
         await bench.store.delete(SITE)
-        await bench.ask()
-        await settle()
+        await bench.ask_after(0.95 * DAY)
         kept = bench.cache.entries[SITE]
         assert kept.own_bytes - before.own_bytes > len(kept.source.fault) > 0
         assert bench.cache.weight_bytes == kept.own_bytes + kept.rules.weight_bytes
@@ -160,9 +161,6 @@ async def test_agents_that_different_groups_bind_have_rule_sets_of_their_own() -
     assert len({id(rule_set) for rule_set in rules.values()}) == 7
     assert rules["x"] is rules["y"]
     assert [rules[agent].crawl_delay for agent in "def"] == [5, None, None]
-
-
-MORE_RULES = "".join(f"Disallow: /some/pages/{number}?query\nDisallow: /*/{number}$\n" for number in range(20))
 
 
 @pytest.mark.parametrize(
@@ -209,11 +207,8 @@ async def test_an_entry_that_was_let_go_comes_back_from_the_store_without_a_requ
         assert bench.scripted.count(site_number(0)) == 1
 
 
-@pytest.mark.parametrize(("size", "helpers"), [(4_000, 0), (5_000, 1)])
-async def test_a_big_file_is_read_in_a_thread_and_a_small_one_is_not(
-    size: int, helpers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads = []
+async def test_a_big_file_is_read_in_a_thread_and_a_small_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
     parse = RobotsTxt.parse
 
     def observed(body: bytes, dialect: Dialect, *, origin: Origin) -> RobotsTxt:
@@ -221,15 +216,14 @@ async def test_a_big_file_is_read_in_a_thread_and_a_small_one_is_not(
         return parse(body, dialect, origin=origin)
 
     monkeypatch.setattr(RobotsTxt, "parse", observed)
-    async with caching({SITE: FILE + "#" * size}) as bench:
-        assert not (await bench.ask()).rules[BOT].allowed("/private")
-        assert len(threads) == 1
-        assert len({*threads} - {threading.current_thread()}) == helpers
+    async with caching({SITE: FILE + "#" * 4_000, site_number(1): FILE + "#" * 5_000}) as bench:
+        for site in (SITE, site_number(1)):
+            assert not (await bench.ask(site)).rules[BOT].allowed("/private")
+    small, big = threads
+    assert small is threading.current_thread() is not big
 
 
-@pytest.mark.parametrize("stored", [False, True])
-async def test_large_files_are_packed_and_unpacked_in_threads(monkeypatch: pytest.MonkeyPatch, *, stored: bool) -> None:
-    store = MemoryStore() if stored else None
+async def test_large_files_are_packed_and_unpacked_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     on_the_loop: list[str] = []
     for name in ("compress", "compressobj", "decompress", "decompressobj"):
         call = getattr(zlib, name)
@@ -241,12 +235,14 @@ async def test_large_files_are_packed_and_unpacked_in_threads(monkeypatch: pytes
 
         monkeypatch.setattr(zlib, name, observed)
     large = "User-agent: *\nDisallow: /private\n" + "".join(f"# {at * at:x}\n" for at in range(40_000))
-    fetcher = ScriptedFetcher({site_number(number): large + str(number) for number in range(12)})
-    for _ in range(2):  # at the second time, a store has the files
-        async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher, store=store) as gate:
-            for number in range(12):
+    fetcher = ScriptedFetcher({site_number(number): large + str(number) for number in range(6)})
+    store = MemoryStore()
+    for kept in (None, store, store):  # at the third time, the store has the files
+        async with Gatekeeper(UA, fetcher=fetcher, store=kept) as gate:
+            for number in range(6):
                 assert not await gate.check(f"{site_number(number)}/private")
     assert on_the_loop == []
+    assert len(fetcher.requests) == 12
 
 
 async def test_an_agent_that_asks_while_a_big_file_is_read_is_answered_without_another_request(
@@ -293,14 +289,6 @@ async def test_forgotten_file_is_fetched_again_without_condition() -> None:
         assert await bench.store.get(SITE) is None
         assert (await bench.ask()).source.result is AccessResult.UNAVAILABLE
         assert bench.scripted.requests[1].validators is None
-
-
-async def test_failed_delete_in_the_store_is_published() -> None:
-    async with caching({SITE: FILE}, store=KeptStore({}, fails={"delete": StoreError("read-only")})) as bench:
-        await bench.ask()
-        await bench.cache.forget(Origin.of(SITE))
-        assert bench.cache.valid(SITE) is None
-        assert [(failure.component, str(failure.error)) for failure in bench.failures()] == [("store", "read-only")]
 
 
 async def test_forgetting_during_a_fetch_still_answers_the_waiters() -> None:

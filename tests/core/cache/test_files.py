@@ -1,19 +1,20 @@
+"""How long the other files of a site are kept: what is said of robots.txt, in memory only."""
+
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from politesse import CacheOptions
-from politesse._cache.files import SiteFiles
+from politesse import CacheOptions, Gatekeeper
 from politesse.errors import PolitesseError
-from politesse.events import Event, Publisher, SiteFileFetched
+from politesse.events import Event, SiteFileFetched
 from politesse.origin import Origin
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.sites import SiteFile
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import FileOutcome
-from tests.core.cache.caching import DAY, HOUR
+from tests.core.cache.caching import DAY, HOUR, UA
 from tests.support.tasks import settle
 
 SITE = "https://example.com"
@@ -24,17 +25,19 @@ DRAFT = "A Method for Web Data Discovery"
 
 
 class Bench:
+    """The files of a gate, fetched without turns; waits have no jitter."""
+
     def __init__(
         self, answers: dict[str, Answer | list[Answer]], options: CacheOptions | None, fetcher: Fetcher | None
     ) -> None:
         self.clock = ManualClock()
         self.scripted = ScriptedFetcher(answers)
         self.events: list[Event] = []
-        publisher = Publisher()
-        publisher.subscribe(self.events.append)
-        options = options or CacheOptions()
-        policy, max_bytes = options.file_policy(max_days=7), options.max_site_files_bytes
-        self.files = SiteFiles(fetcher or self.scripted, policy, max_bytes, self.clock, publisher, jitter=lambda: 0.0)
+        self.gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=self.clock, cache=options)
+        self.gate.subscribe(self.events.append)
+        self.files = self.gate.state.files
+        self.files._fetcher = fetcher or self.scripted
+        self.files._jitter = lambda: 0.0
 
     async def ask(self, site: str = SITE, path: str = PATH) -> SiteFile:
         return await self.files.get(Origin.of(site), path)
@@ -56,7 +59,7 @@ async def keeping(
     try:
         yield bench
     finally:
-        await bench.files.aclose()
+        await bench.gate.aclose()
     assert asyncio.all_tasks() == before
 
 
@@ -70,28 +73,27 @@ def fault(kind: FaultKind, status: int | None = None) -> FetchFault:
 
 
 @pytest.mark.clause(f"{DRAFT} 3.1")
-@pytest.mark.parametrize("status", [200, 203, 226])
-async def test_a_file_is_found(status: int) -> None:
-    async with keeping(respond(status, FILE)) as bench:
-        assert await bench.ask() == SiteFile(
-            url=URL, outcome=FileOutcome.FOUND, body=FILE.encode(), status=status, final_url=URL
-        )
-        [request] = bench.scripted.requests
-        assert (request.url, request.validators) == (URL, None)
+async def test_a_file_is_found() -> None:
+    for status in (200, 203, 226):
+        async with keeping(respond(status, FILE)) as bench:
+            found = SiteFile(URL, FileOutcome.FOUND, FILE.encode(), status=status, final_url=URL)
+            assert await bench.ask() == found
+            [request] = bench.scripted.requests
+            assert (request.url, request.validators) == (URL, None)
 
 
 @pytest.mark.clause(f"{DRAFT} 3.1")
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451, 499])
-async def test_missing_or_refused_file_is_unknown_and_fetched_again_after_a_day(status: int) -> None:
-    async with keeping(status) as bench:
-        file = await bench.ask()
-        assert (file.outcome, file.status, file.body, file.not_before) == (FileOutcome.UNKNOWN, status, b"", None)
-        bench.clock.advance(0.89 * DAY)
-        assert (await bench.ask()).outcome is FileOutcome.UNKNOWN
-        assert bench.asked == 1
-        bench.clock.advance(0.11 * DAY)
-        await bench.ask()
-        assert bench.asked == 2
+async def test_missing_or_refused_file_is_unknown_and_fetched_again_after_a_day() -> None:
+    for status in (400, 401, 403, 404, 410, 451, 499):
+        async with keeping(status) as bench:
+            file = await bench.ask()
+            assert (file.outcome, file.status, file.body, file.not_before) == (FileOutcome.UNKNOWN, status, b"", None)
+            bench.clock.advance(0.89 * DAY)
+            assert (await bench.ask()).outcome is FileOutcome.UNKNOWN
+            assert bench.asked == 1
+            bench.clock.advance(0.11 * DAY)
+            await bench.ask()
+            assert bench.asked == 2
 
 
 async def test_too_many_redirects_are_unknown() -> None:
@@ -100,32 +102,26 @@ async def test_too_many_redirects_are_unknown() -> None:
         assert (file.outcome, file.status, file.fault) == (FileOutcome.UNKNOWN, 302, "as the test says")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(respond(status) for status in (206, 304, 418 + 100, 500, 502, 503, 504, 429)),
-        *(fault(kind) for kind in FaultKind if kind is not FaultKind.REDIRECT_LIMIT),
-    ],
-    ids=lambda answer: str(getattr(answer, "kind", "")) or str(answer.status),
-)
-async def test_unsettled_file_is_retried_after_a_backoff_and_not_per_question(answer: Answer) -> None:
-    async with keeping(answer) as bench:
-        file = await bench.ask()
-        assert (file.outcome, file.body) == (FileOutcome.RETRY, b"")
-        assert file.fault
-        assert file.not_before == bench.clock.wall() + 60
-        bench.clock.advance(59)
-        again = await bench.ask()
-        assert (again.outcome, again.age_s, bench.asked) == (FileOutcome.RETRY, 59, 1)
-        bench.clock.advance(1)
-        assert (await bench.ask()).not_before == bench.clock.wall() + 120
-        assert bench.asked == 2
+async def test_unsettled_file_is_retried_after_a_backoff_and_not_per_question() -> None:
+    answers: list[Answer] = [respond(status) for status in (206, 304, 518, 500, 502, 503, 504, 429)]
+    answers += [fault(kind) for kind in FaultKind if kind is not FaultKind.REDIRECT_LIMIT]
+    for answer in [*answers, RuntimeError("bug")]:
+        async with keeping(answer) as bench:
+            file = await bench.ask()
+            assert (file.outcome, file.body) == (FileOutcome.RETRY, b"")
+            assert "RuntimeError: bug" in file.fault if isinstance(answer, RuntimeError) else file.fault
+            assert file.not_before == bench.clock.wall() + 60
+            bench.clock.advance(59)
+            again = await bench.ask()
+            assert (again.outcome, again.age_s, bench.asked) == (FileOutcome.RETRY, 59, 1)
+            bench.clock.advance(1)
+            assert (await bench.ask()).not_before == bench.clock.wall() + 120
+            assert bench.asked == 2
 
 
 @pytest.mark.clause(f"{DRAFT} 3.4")
-@pytest.mark.parametrize(
-    ("headers", "lifetime_s"),
-    [
+async def test_a_file_is_kept_for_as_long_as_its_headers_say_or_a_week() -> None:
+    rows: list[tuple[dict[str, str], float]] = [
         ({}, 7 * DAY),
         ({"cache-control": "max-age=3600"}, HOUR),
         ({"cache-control": "max-age=3600", "age": "3000"}, 600),
@@ -133,19 +129,16 @@ async def test_unsettled_file_is_retried_after_a_backoff_and_not_per_question(an
         ({"expires": "0"}, 60),
         ({"cache-control": "no-store"}, 60),
         ({"cache-control": "max-age=31536000"}, 7 * DAY),
-    ],
-)
-async def test_a_file_is_kept_for_as_long_as_its_headers_say_or_a_week(
-    headers: dict[str, str], lifetime_s: float
-) -> None:
-    answers = [FetchResponse(200, URL, headers, body.encode()) for body in ("A: 1", "A: 2")]
-    async with keeping(*answers, options=CacheOptions(refresh_after=1.0)) as bench:
-        await bench.ask()
-        bench.clock.advance(lifetime_s - 1)
-        file = await bench.ask()
-        assert (file.body, file.age_s, bench.asked) == (b"A: 1", lifetime_s - 1, 1)
-        bench.clock.advance(1)
-        assert ((await bench.ask()).body, bench.asked) == (b"A: 2", 2)
+    ]
+    for headers, lifetime_s in rows:
+        answers = [FetchResponse(200, URL, headers, body.encode()) for body in ("A: 1", "A: 2")]
+        async with keeping(*answers, options=CacheOptions(refresh_after=1.0)) as bench:
+            await bench.ask()
+            bench.clock.advance(lifetime_s - 1)
+            file = await bench.ask()
+            assert (file.body, file.age_s, bench.asked) == (b"A: 1", lifetime_s - 1, 1)
+            bench.clock.advance(1)
+            assert ((await bench.ask()).body, bench.asked) == (b"A: 2", 2)
 
 
 async def test_a_file_that_has_gone_is_unknown_at_once() -> None:
@@ -246,22 +239,3 @@ async def test_refusal_to_fetch_is_raised_in_all_waiters_and_not_kept() -> None:
         with pytest.raises(PolitesseError, match="not https"):
             await bench.ask()
         assert (refusing.times, bench.events, bench.files.weight_bytes) == (2, [], 0)
-
-
-async def test_a_file_whose_fetcher_raises_is_fetched_again_after_a_backoff_and_not_once_per_question() -> None:
-    class Failing(ScriptedFetcher):
-        async def fetch(self, request: FetchRequest, /) -> FetchResult:
-            self.requests.append(request)
-            raise RuntimeError("bug")
-
-    failing = Failing()
-    async with keeping(fetcher=failing) as bench:
-        file = await bench.ask()
-        assert (file.outcome, file.not_before) == (FileOutcome.RETRY, bench.clock.wall() + 60)
-        assert "RuntimeError: bug" in file.fault
-        bench.clock.advance(59)
-        await bench.ask()
-        assert len(failing.requests) == 1
-        bench.clock.advance(1)
-        await bench.ask()
-        assert len(failing.requests) == 2

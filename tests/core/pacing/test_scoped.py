@@ -1,19 +1,23 @@
-"""A request waits for its host and for whatever shares an address or a domain with it."""
+"""A request waits for its host and for whatever shares an address or a domain with it; by which key hosts are paced."""
 
 import asyncio
+import sys
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, Literal
 
 import pytest
 
 from politesse import Gatekeeper, HostPolicy, PacingOptions, PoliteQueue
 from politesse.errors import ClosedError, ConfigurationError, TooFar
+from politesse.events import AddressNotFound, Event, Publisher
 from politesse.options import Limit, SharedPacer
 from politesse.ports import Permit
 from politesse.robots import RuleSet
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
-from tests.support.pacing import MIDNIGHT, Resolving, fetching, finish, rules, share_of, wants
-from tests.support.tasks import pass_time, settle
+from tests.support.pacing import HOST, MIDNIGHT, Resolving, fetching, finish, rules, share_of, wants
+from tests.support.tasks import ended, pass_time, settle
 
 SHARED = {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"], "c.example": ["192.0.2.2"]}
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -24,8 +28,10 @@ class Desk:
         self.clock = ManualClock(MIDNIGHT)
         self.started: dict[Permit, float] = {}
         self.resolver = addresses or Resolving(SHARED)
+        publisher, self.events = Publisher(), list[Event]()
+        publisher.subscribe(self.events.append)
         shared = SharedPacer(options, clock=self.clock, resolver=self.resolver, jitter=lambda: 0.0)
-        self.pacer = share_of(shared).pacer
+        self.pacer = share_of(shared, publisher).pacer
 
     async def know(self, *hosts: str) -> None:
         """Have their addresses looked up."""
@@ -57,10 +63,36 @@ class Desk:
     async def pass_time(self, seconds: float) -> None:
         await pass_time(self.clock, seconds)
 
+    def known(self, host: str = HOST) -> str | None:
+        """Return the key by which a request is paced at once; None if it has to wait for the address."""
+        answer = self.now(host)
+        return None if isinstance(answer, NotYet) else self._key(answer)
+
+    async def find(self, host: str = HOST) -> str:
+        """Return the key by which a request is paced that waits."""
+        return self._key(await self.pacer.start(wants(host=host)))
+
+    def _key(self, permit: Permit) -> str:
+        [key] = self.pacer.hosts()
+        permit.end()
+        return key
+
 
 def by_address(min_delay_s: float = 2.0, max_concurrent: int = 1) -> PacingOptions:
     limit = Limit(min_delay_s=min_delay_s, max_concurrent=max_concurrent)
     return PacingOptions(min_delay_s=1.0, adaptive_factor=0.0, address=limit)
+
+
+async def neighbours(min_delay_s: float = 2.0) -> Desk:
+    """Return a desk that knows the common address of two hosts."""
+    desk = Desk(by_address(min_delay_s))
+    await desk.know("a.example", "b.example")
+    return desk
+
+
+def by_key(key: Literal["address", "domain"], addresses: Sequence[str] | Exception = ()) -> Desk:
+    """Return a desk without pauses, of which only the keys are asked."""
+    return Desk(PacingOptions(key=key, min_delay_s=0.0, max_concurrent=100), Resolving({HOST: addresses}))
 
 
 async def test_hosts_at_one_address_wait_for_each_other_and_for_nobody_else() -> None:
@@ -82,8 +114,7 @@ async def test_hosts_at_one_address_wait_for_each_other_and_for_nobody_else() ->
 
 
 async def test_a_slow_host_does_not_slow_its_neighbours() -> None:
-    desk = Desk(by_address())
-    await desk.know("a.example", "b.example")
+    desk = await neighbours()
     finish(desk.take("a.example", rules("Crawl-delay: 10")), 429)
     slow = desk.ask("a.example")
     await desk.pass_time(2.0)
@@ -120,30 +151,30 @@ async def test_what_is_said_before_the_address_is_known_counts_once_it_is() -> N
 
 
 async def test_robots_txt_is_counted_in_all_scopes() -> None:
-    desk = Desk(by_address(min_delay_s=7.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=7.0)
     (await desk.pacer.start_fetch(fetching("a.example"))).opened()
     assert desk.refused("a.example")[0] == 7.0
     assert desk.refused("b.example")[0] == 7.0
 
 
-@pytest.mark.parametrize("status", [200, 404, 503, None])
-async def test_a_robots_txt_that_opens_no_site_counts_at_its_address_from_its_end(status: int | None) -> None:
-    desk = Desk(by_address(min_delay_s=7.0))
-    await desk.know("a.example", "b.example")
-    fetch = await desk.pacer.start_fetch(fetching("a.example"))
-    await desk.pass_time(0.5)
-    fetch.end(status)
-    assert desk.refused("b.example") == (7.0, Bound.FLOOR)
+async def test_a_robots_txt_that_opens_no_site_counts_at_its_address_from_its_end() -> None:
+    for status in (200, 404, 503, None):
+        desk = await neighbours(min_delay_s=7.0)
+        fetch = await desk.pacer.start_fetch(fetching("a.example"))
+        await desk.pass_time(0.5)
+        fetch.end(status)
+        assert desk.refused("b.example") == (7.0, Bound.FLOOR)
 
 
 # Waiting in two lines
 
 
-async def test_who_is_cancelled_in_the_wider_line_gives_the_host_back_at_no_cost() -> None:
-    desk = Desk(by_address(min_delay_s=50.0))
-    await desk.know("a.example", "b.example")
+async def test_who_gives_up_in_the_wider_line_gives_the_host_back_at_no_cost() -> None:
+    desk = await neighbours(min_delay_s=50.0)
     finish(desk.take("b.example"), 200)
+    with pytest.raises(TooFar):
+        await desk.ask("a.example", max_wait_s=10.0)
+    assert desk.pacer.in_flight == 0
     waiting = desk.ask("a.example")
     await desk.pass_time(1.0)
     assert desk.pacer.in_flight == 1
@@ -154,18 +185,8 @@ async def test_who_is_cancelled_in_the_wider_line_gives_the_host_back_at_no_cost
     desk.take("a.example")
 
 
-async def test_who_would_wait_too_long_in_the_wider_line_gives_the_host_back() -> None:
-    desk = Desk(by_address(min_delay_s=50.0))
-    await desk.know("a.example", "b.example")
-    finish(desk.take("b.example"), 200)
-    with pytest.raises(TooFar):
-        await desk.ask("a.example", max_wait_s=10.0)
-    assert desk.pacer.in_flight == 0
-
-
 async def test_the_wait_is_counted_over_all_lines_together() -> None:
-    desk = Desk(by_address(min_delay_s=6.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=6.0)
     finish(desk.take("a.example", rules("Crawl-delay: 4")), 200)
     waiting = desk.ask("a.example", max_wait_s=5.0)
     await desk.pass_time(3.9)
@@ -176,8 +197,7 @@ async def test_the_wait_is_counted_over_all_lines_together() -> None:
 
 
 async def test_a_host_that_closes_while_the_address_is_waited_for_is_not_requested() -> None:
-    desk = Desk(by_address(min_delay_s=5.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=5.0)
     finish(desk.take("b.example"), 200)
     first, second = desk.ask("a.example"), desk.ask("a.example")
     await desk.pass_time(1.0)
@@ -195,8 +215,7 @@ async def test_a_host_that_closes_while_the_address_is_waited_for_is_not_request
 
 
 async def test_a_permit_is_stamped_when_the_last_scope_grants_it() -> None:
-    desk = Desk(by_address(min_delay_s=5.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=5.0)
     finish(desk.take("b.example"), 200)
     permit = await asyncio.gather(desk.ask("a.example"), desk.pass_time(5.1))
     assert desk.started[permit[0]] == pytest.approx(5.0, abs=0.01)
@@ -221,8 +240,7 @@ async def test_an_address_that_is_not_known_is_looked_up_meanwhile() -> None:
 
 
 async def test_a_watcher_is_called_when_all_scopes_are_ready() -> None:
-    desk = Desk(by_address(min_delay_s=5.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=5.0)
     finish(desk.take("a.example"), 200)
     called: list[float] = []
     desk.pacer.when_ready(wants(host="a.example"), lambda: called.append(desk.clock.monotonic()))
@@ -238,8 +256,7 @@ async def test_a_watcher_is_called_when_all_scopes_are_ready() -> None:
 
 
 async def test_the_close_tells_everybody() -> None:
-    desk = Desk(by_address(min_delay_s=50.0))
-    await desk.know("a.example", "b.example")
+    desk = await neighbours(min_delay_s=50.0)
     finish(desk.take("b.example"), 200)
     called: list[bool] = []
     desk.pacer.when_ready(wants(host="b.example"), lambda: called.append(True))
@@ -276,13 +293,15 @@ async def test_fetches_that_wait_in_line_end_after_the_pacer_has_closed() -> Non
         assert isinstance(fetch.exception(), ClosedError)
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [({"key": "ip"}, "host"), ({"key": "address", "address": Limit()}, "address"), ({"domain": 3}, "Limit")],
-)
-def test_options_that_cannot_be_meant(options: dict[str, object], match: str) -> None:
-    with pytest.raises(ConfigurationError, match=match):
-        PacingOptions(**options)  # type: ignore[arg-type]
+def test_options_that_cannot_be_meant() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"key": "ip"}, "host"),
+        ({"key": "address", "address": Limit()}, "address"),
+        ({"domain": 3}, "Limit"),
+    ]
+    for options, match in wrong:
+        with pytest.raises(ConfigurationError, match=match):
+            PacingOptions(**options)
 
 
 async def test_a_host_has_no_pace_of_its_own_where_hosts_are_not_paced() -> None:
@@ -297,13 +316,11 @@ async def test_a_host_has_no_pace_of_its_own_where_hosts_are_not_paced() -> None
 
 
 async def test_a_queue_keeps_to_the_address_while_other_hosts_go_on() -> None:
-    clock = ManualClock(autojump=True)
-    limit = Limit(min_delay_s=3.0)
-    gate = Gatekeeper(
-        UA, fetcher=ScriptedFetcher(), resolver=Resolving(SHARED), clock=clock, pacing=PacingOptions(address=limit)
-    )
-    log: list[tuple[str, float]] = []
-    async with gate:
+    clock, log = ManualClock(autojump=True), list[tuple[str, float]]()
+    pacing = PacingOptions(address=Limit(min_delay_s=3.0))
+    async with Gatekeeper(
+        UA, fetcher=ScriptedFetcher(), resolver=Resolving(SHARED), clock=clock, pacing=pacing
+    ) as gate:
         queue = PoliteQueue[None](gate)
         for number in range(4):
             for host in SHARED:
@@ -317,11 +334,122 @@ async def test_a_queue_keeps_to_the_address_while_other_hosts_go_on() -> None:
 
         workers = [asyncio.create_task(work()) for _ in range(3)]
         await queue.join()
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        await ended(workers)
     at_shared = [at for host, at in log if host != "c.example"]
     assert len(log) == 12
     assert all(after - before >= 3.0 for before, after in pairwise(at_shared))
     assert at_shared[-1] <= 3.0 * 9  # robots.txt twice, pages eight times
     assert [at for host, at in log if host == "c.example"][-1] <= 3.0 * 5
+
+
+# The keys
+
+
+def test_a_domain_is_what_is_registered() -> None:
+    domains: dict[str, str | None] = {
+        "example.com": "example.com",
+        "www.a.example.com": "example.com",
+        "www.example.co.uk": "example.co.uk",
+        "one.github.io": "one.github.io",  # a private suffix: its sites have nothing in common
+        "www.xn--55qx5d.cn": "www.xn--55qx5d.cn",  # the suffix is in the list in its other form
+        "a.www.xn--55qx5d.cn": "www.xn--55qx5d.cn",
+        "co.uk": "co.uk",
+        "localhost": "localhost",
+        "127.0.0.1": "127.0.0.1",
+        "[2001:db8::1]": "[2001:db8::1]",
+    }
+    assert {host: by_key("domain").known(host) for host in domains} == domains
+
+
+def test_pacing_by_domain_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "publicsuffixlist", None)
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[psl\]'"):
+        by_key("domain")
+
+
+async def test_a_host_is_its_lowest_address_and_a_literal_is_not_looked_up() -> None:
+    lowest = [
+        (["192.0.2.9"], "192.0.2.9"),
+        (["192.0.2.9", "192.0.2.10"], "192.0.2.9"),
+        (["192.0.2.10", "192.0.2.9"], "192.0.2.9"),  # by number, not by letter
+        (["2001:db8::1", "192.0.2.9"], "192.0.2.9"),
+        (["2001:DB8:0::1"], "2001:db8::1"),
+        (["fe80::1%eth0"], "fe80::1"),
+        (["::ffff:192.0.2.9"], "192.0.2.9"),
+    ]
+    for addresses, key in lowest:
+        desk = by_key("address", addresses)
+        assert desk.known() is None
+        assert await desk.find() == desk.known() == key, addresses
+    literals = {"192.0.2.9": "192.0.2.9", "[2001:db8::1]": "2001:db8::1", "[::ffff:192.0.2.9]": "192.0.2.9"}
+    for host, key in literals.items():
+        desk = by_key("address")
+        assert desk.known(host) == await desk.find(host) == key, host
+        assert not desk.resolver.asked
+
+
+async def test_one_lookup_for_all_who_ask_and_a_cancelled_one_harms_nobody() -> None:
+    desk = by_key("address", ["192.0.2.9"])
+    desk.resolver.gate.clear()
+    asking = [asyncio.create_task(desk.find()) for _ in range(5)]
+    await settle()
+    asking[0].cancel()
+    await settle()
+    desk.resolver.gate.set()
+    assert await asyncio.gather(*asking[1:]) == ["192.0.2.9"] * 4
+    assert asking[0].cancelled()
+    assert desk.resolver.asked == [HOST]
+
+
+async def test_an_address_is_kept_for_an_hour() -> None:
+    desk = by_key("address", ["192.0.2.9"])
+    await desk.find()
+    desk.clock.advance(3_599)
+    await desk.find()
+    assert desk.resolver.asked == [HOST]
+    desk.clock.advance(2)
+    assert desk.known() is None
+    await desk.find()
+    assert desk.resolver.asked == [HOST] * 2
+
+
+async def test_a_host_without_an_address_is_its_own_key_for_a_minute_and_that_is_told() -> None:
+    failures: list[Sequence[str] | Exception] = [OSError("no such host"), RuntimeError("broken"), [], ["soon"]]
+    for found in failures:
+        desk = by_key("address", found)
+        assert await desk.find() == HOST
+        [event] = desk.events
+        assert isinstance(event, AddressNotFound)
+        assert event.host == HOST
+        assert event.error
+        desk.clock.advance(59)
+        assert desk.known() == HOST
+        desk.clock.advance(2)
+        desk.resolver.addresses[HOST] = ["192.0.2.9"]
+        assert await desk.find() == "192.0.2.9"
+
+
+async def test_the_close_ends_lookups() -> None:
+    desk = by_key("address")
+    desk.resolver.gate.clear()
+    asking = asyncio.create_task(desk.find())
+    await settle()
+    await desk.pacer.aclose()
+    with pytest.raises(ClosedError, match=r"example\.com"):
+        await asking
+    assert not desk.events
+    with pytest.raises(ClosedError):
+        await desk.find()
+
+
+async def test_an_address_whose_lookup_is_cancelled_by_others_is_looked_up_again() -> None:
+    for steps in (1, 5):  # after the first step the lookup has not begun
+        desk = by_key("address", ["192.0.2.9"])
+        desk.resolver.gate.clear()
+        asking = asyncio.create_task(desk.find())
+        await settle(steps)
+        [lookup] = [task for task in asyncio.all_tasks() if task.get_name() == f"address of {HOST}"]
+        await ended([lookup])
+        assert lookup.cancelled()
+        desk.resolver.gate.set()
+        assert await asking == "192.0.2.9"

@@ -1,6 +1,10 @@
+"""Turns of a gate: what they wait for, what is said of them, and what becomes of one that is not ended."""
+
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -19,9 +23,9 @@ from politesse import (
 )
 from politesse.errors import TurnHeld
 from politesse.events import Event, LongDelay, TurnExpired
-from politesse.options import Limit
+from politesse.options import Limit, SharedPacer
 from politesse.ports import FaultKind, FetchFault, FetchResponse
-from politesse.testing import Exchange, ManualClock, ScriptedFetcher, assert_polite
+from politesse.testing import Answer, Exchange, ManualClock, ScriptedFetcher, ScriptedResolver, assert_polite
 from tests.support.tasks import apart
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"
@@ -30,19 +34,14 @@ ROBOTS = "User-agent: *\nDisallow: /private\nCrawl-delay: 5\n"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(autojump=True)
-
-
-@pytest.fixture
 def fetcher() -> ScriptedFetcher:
     return ScriptedFetcher({SITE: ROBOTS})
 
 
-@pytest.fixture
-async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
-        yield gate
+def gate_for(clock: ManualClock, *answers: Answer, **options: Any) -> Gatekeeper:
+    """Return a gate with a pace of its own, and these answers for the robots.txt of SITE."""
+    fetcher = ScriptedFetcher({SITE: list(answers)} if answers else {})
+    return Gatekeeper(UA, fetcher=fetcher, pacer=SharedPacer(clock=clock), **options)
 
 
 async def test_turns_are_spaced_by_the_pace_from_end_to_start(gate: Gatekeeper, clock: ManualClock) -> None:
@@ -60,23 +59,29 @@ async def test_turns_are_spaced_by_the_pace_from_end_to_start(gate: Gatekeeper, 
     assert clock.monotonic() == pytest.approx(5 * (5 + 3))  # the first waits for the interval after robots.txt
 
 
-@pytest.mark.parametrize("later", [0, 2, 4.5, 6])
-async def test_first_page_waits_out_the_crawl_delay_however_late_it_comes(
-    gate: Gatekeeper, clock: ManualClock, later: float
+async def test_first_page_waits_out_the_crawl_delay_however_late_it_comes(clock: ManualClock) -> None:
+    for later_s in (0, 2, 4.5, 6):
+        async with gate_for(clock, ROBOTS) as gate:
+            await gate.check(f"{SITE}/x")
+            fetched_mono = clock.monotonic()
+            await clock.sleep(later_s)
+            async with gate.turn(f"{SITE}/x"):
+                assert clock.monotonic() - fetched_mono == pytest.approx(max(5, later_s))
+
+
+async def test_what_is_disallowed_or_no_url_gets_no_turn_and_costs_no_time(
+    gate: Gatekeeper, clock: ManualClock
 ) -> None:
-    await gate.check(f"{SITE}/x")
-    await clock.sleep(later)
-    async with gate.turn(f"{SITE}/x"):
-        assert clock.monotonic() == max(5, later)
-
-
-async def test_disallowed_url_gets_no_turn_and_costs_no_time(gate: Gatekeeper, clock: ManualClock) -> None:
+    errors: dict[str, type[Exception]] = {f"{SITE}/private": Disallowed, "mailto:x": InvalidURL}
+    for url, error in errors.items():
+        with pytest.raises(error):
+            async with gate.turn(url):
+                pytest.fail("a turn for no page")
+        with pytest.raises(error):
+            gate.try_turn(url)
     with pytest.raises(Disallowed) as caught:
-        async with gate.turn(f"{SITE}/private"):
-            pytest.fail("a turn for what is disallowed")
+        await gate.take_turn(f"{SITE}/private")
     assert caught.value.verdict.reason is Reason.DISALLOW_RULE
-    with pytest.raises(Disallowed):
-        gate.try_turn(f"{SITE}/private")
     assert clock.monotonic() == 0
     assert gate.statistics().turns == 0
 
@@ -89,14 +94,6 @@ async def test_what_turn_returns_can_be_entered_once(gate: Gatekeeper) -> None:
                 pytest.fail("entered twice")
         assert gate.statistics().turns == 1
     assert gate.statistics().turns == 0
-
-
-async def test_what_is_no_url_gets_no_turn(gate: Gatekeeper) -> None:
-    with pytest.raises(InvalidURL):
-        async with gate.turn("mailto:x"):
-            pytest.fail("a turn for no URL")
-    with pytest.raises(InvalidURL):
-        gate.try_turn("mailto:x")
 
 
 async def test_429_on_robots_txt_closes_the_host_though_a_copy_serves(
@@ -148,6 +145,7 @@ async def test_try_turns_answers_each_url_in_its_place(
     async with gate.turn("https://slow.example/"):
         pass
     urls = [f"{SITE}/1", f"{SITE}/2", "https://new.example/", "mailto:x", f"{SITE}/private", "https://free.example/"]
+    before = gate.statistics()
     first, second, unknown, invalid, denied, free = await gate.try_turns(urls)
     assert isinstance(first, Turn)
     assert isinstance(second, NotYet)
@@ -160,27 +158,18 @@ async def test_try_turns_answers_each_url_in_its_place(
     assert denied.reason is Reason.DISALLOW_RULE
     assert isinstance(free, Turn)
     assert (first.url, free.url) == (f"{SITE}/1", "https://free.example/")
+    after = gate.statistics()
+    assert after.allowed - before.allowed == 3, "each verdict counts once, and there is none before robots.txt"
+    assert {reason: count - before.denied.get(reason, 0) for reason, count in after.denied.items()} == {
+        Reason.DISALLOW_RULE: 1,
+        Reason.INVALID_URL: 1,
+    }
     first.give_back()
     free.end()
     (waiting,) = await gate.try_turns(["https://slow.example/"])
     assert isinstance(waiting, NotYet)
     assert waiting.not_before == pytest.approx(clock.wall() + 5)
     assert gate.statistics().turns == 0
-
-
-async def test_try_turns_counts_each_verdict_once(gate: Gatekeeper, clock: ManualClock) -> None:
-    await gate.check(f"{SITE}/")
-    await clock.sleep(5)
-    before = gate.statistics()
-    first, *_ = await gate.try_turns([f"{SITE}/1", f"{SITE}/2", f"{SITE}/private", "mailto:x"])
-    after = gate.statistics()
-    assert after.allowed - before.allowed == 2
-    assert {reason: count - before.denied.get(reason, 0) for reason, count in after.denied.items()} == {
-        Reason.DISALLOW_RULE: 1,
-        Reason.INVALID_URL: 1,
-    }
-    assert isinstance(first, Turn)
-    first.end()
 
 
 async def test_turn_that_is_never_entered_is_given_back_with_a_warning(gate: Gatekeeper, clock: ManualClock) -> None:
@@ -236,51 +225,46 @@ async def test_collected_turn_is_reported_after_the_subscriber_that_is_at_work(g
 
 
 async def test_policy_sets_the_floor_and_the_concurrency_of_a_host(clock: ManualClock) -> None:
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
+    async with gate_for(clock) as gate:
         gate.set_policy("partner.example", HostPolicy(min_delay_s=0.1, max_concurrent=2))
         async with gate.turn("https://partner.example/1"), gate.turn("https://partner.example/2"):
             assert clock.monotonic() == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("busy", [False, True])
-async def test_policy_that_was_withdrawn_binds_nobody(clock: ManualClock, *, busy: bool) -> None:
-    async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock) as gate:
-        gate.set_policy("partner.example", HostPolicy(min_delay_s=3_000))
-        if busy:  # else its pacing begins after that
-            await gate.check("https://partner.example/")
-        gate.set_policy("partner.example", None)
-        for number in range(3):
-            async with gate.turn(f"https://partner.example/{number}"):
-                assert clock.monotonic() == number + 1
+async def test_policy_that_was_withdrawn_binds_nobody() -> None:
+    for busy in (False, True):
+        clock = ManualClock(autojump=True)
+        async with gate_for(clock) as gate:
+            gate.set_policy("partner.example", HostPolicy(min_delay_s=3_000))
+            if busy:  # else its pacing begins after that
+                await gate.check("https://partner.example/")
+            gate.set_policy("partner.example", None)
+            for number in range(3):
+                async with gate.turn(f"https://partner.example/{number}"):
+                    assert clock.monotonic() == number + 1
 
 
-@pytest.mark.parametrize("done", ["obey", "cap", "skip"])
-async def test_long_crawl_delay_is_reported_whatever_is_done_about_it(done: str, clock: ManualClock) -> None:
-    fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 1000\nDisallow:\n"})
-    pacing = PacingOptions(max_crawl_delay_s=100, on_long_crawl_delay=done)  # type: ignore[arg-type]
-    events: list[Event] = []
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing) as gate:
-        gate.subscribe(events.append)
-        if done == "skip":
-            with pytest.raises(Disallowed, match="1000 s") as caught:
-                await anext(_turns(gate, f"{SITE}/x"))
-            assert caught.value.verdict.reason is Reason.TOO_SLOW
-        else:
-            await anext(_turns(gate, f"{SITE}/x"))
-            assert clock.monotonic() == {"obey": 1000, "cap": 100}[done]
-    told = [event for event in events if isinstance(event, LongDelay)]
-    assert told
-    assert {(event.delay_s, event.done) for event in told} == {(1000.0, done)}
-
-
-async def test_report_mode_skips_a_site_that_is_too_slow_and_says_so(clock: ManualClock) -> None:
-    fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 1000\n"})
-    pacing = PacingOptions(max_crawl_delay_s=100, on_long_crawl_delay="skip")
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing, mode="report") as gate:
-        with pytest.raises(Disallowed, match=r"^disallowed: .*1000 s") as caught:
-            await anext(_turns(gate, f"{SITE}/x"))
-        assert not caught.value.verdict
-        assert gate.statistics().denied == {Reason.TOO_SLOW: 1}
+async def test_long_crawl_delay_is_reported_whatever_is_done_about_it() -> None:
+    delays: dict[Any, float | None] = {"obey": 1000, "cap": 100, "skip": None}
+    for done, delay_s in delays.items():
+        clock, events = ManualClock(autojump=True), list[Event]()
+        pacing = PacingOptions(max_crawl_delay_s=100, on_long_crawl_delay=done)
+        fetcher = ScriptedFetcher({SITE: "User-agent: *\nCrawl-delay: 1000\nDisallow:\n"})
+        for mode in ("enforce", "report"):
+            async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=pacing, mode=mode) as gate:
+                gate.subscribe(events.append)
+                if delay_s is None:
+                    with pytest.raises(Disallowed, match=r"^disallowed: .*1000 s") as caught:
+                        await anext(_turns(gate, f"{SITE}/x"))
+                    assert caught.value.verdict.reason is Reason.TOO_SLOW
+                    assert not caught.value.verdict
+                    assert gate.statistics().denied == {Reason.TOO_SLOW: 1}
+                elif mode == "enforce":
+                    await anext(_turns(gate, f"{SITE}/x"))
+                    assert clock.monotonic() == delay_s
+        told = [event for event in events if isinstance(event, LongDelay)]
+        assert told
+        assert {(event.delay_s, event.done) for event in told} == {(1000.0, done)}
 
 
 def _take_and_drop(gate: Gatekeeper) -> None:
@@ -326,30 +310,21 @@ def _passing(robots: str, **headers: str) -> FetchResponse:
     return FetchResponse(200, f"{SITE}/robots.txt", {"cache-control": "no-cache"} | headers, robots.encode())
 
 
-@pytest.mark.parametrize("delay_s", [30, 120])
-async def test_answer_that_holds_for_less_than_the_crawl_delay_is_no_hindrance(
-    clock: ManualClock, delay_s: int
-) -> None:
-    fetcher = ScriptedFetcher({SITE: _passing(f"User-agent: *\nCrawl-delay: {delay_s}\n")})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
-        for turns in range(1, 21):
-            async with gate.turn(f"{SITE}/{turns}"):
-                assert clock.monotonic() == delay_s * turns
-    assert fetcher.count(SITE) <= 1 + 20 * delay_s / 60  # it holds for a minute at least
-
-
-@pytest.mark.parametrize("delay_s", [30, 120])
-async def test_queue_hands_out_where_an_answer_holds_for_less_than_the_crawl_delay(
-    clock: ManualClock, delay_s: int
-) -> None:
-    fetcher = ScriptedFetcher({SITE: _passing(f"User-agent: *\nCrawl-delay: {delay_s}\n")})
-    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
-        queue: PoliteQueue[None] = PoliteQueue(gate)
-        for turns in range(1, 11):
-            await queue.put(f"{SITE}/{turns}")
-        for turns in range(1, 11):
-            async with queue.turn():
-                assert 0 <= clock.monotonic() - delay_s * turns < 0.002 * turns  # robots.txt came again
+async def test_answer_that_holds_for_less_than_the_crawl_delay_is_no_hindrance() -> None:
+    for delay_s in (30, 120):
+        clock = ManualClock(autojump=True)
+        fetcher = ScriptedFetcher({SITE: _passing(f"User-agent: *\nCrawl-delay: {delay_s}\n")})
+        async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate, asyncio.timeout(10):
+            for turns in range(1, 11):
+                async with gate.turn(f"{SITE}/{turns}"):
+                    assert clock.monotonic() == delay_s * turns
+            assert fetcher.count(SITE) <= 1 + 10 * delay_s / 60  # it holds for a minute at least
+            queue: PoliteQueue[None] = PoliteQueue(gate)
+            for turns in range(11, 21):
+                await queue.put(f"{SITE}/{turns}")
+            for turns in range(11, 21):
+                async with queue.turn():
+                    assert 0 <= clock.monotonic() - delay_s * turns < 0.002 * turns  # robots.txt came again
 
 
 async def test_answer_that_holds_for_less_than_our_own_pace_is_no_hindrance(clock: ManualClock) -> None:
@@ -395,53 +370,38 @@ async def test_rules_that_change_while_the_turn_is_waited_for_still_count(clock:
             await waiting
 
 
-@pytest.mark.parametrize("steps", range(12))
-async def test_policy_that_is_set_during_any_step_of_a_check_denies(
-    gate: Gatekeeper, clock: ManualClock, steps: int
-) -> None:
-    waiting = asyncio.create_task(gate.take_turn(f"{SITE}/page", max_wait_s=60))
-    for _ in range(steps):
-        clock.monotonic()  # reading the clock keeps it from jumping
-        await asyncio.sleep(0)
-    gate.set_policy("example.com", HostPolicy(deny=True))
-    with pytest.raises(Disallowed):
-        await waiting
+async def test_policy_that_is_set_during_any_step_of_a_check_denies() -> None:
+    for steps in range(12):
+        clock = ManualClock(autojump=True)
+        async with gate_for(clock, ROBOTS) as gate:
+            waiting = asyncio.create_task(gate.take_turn(f"{SITE}/page", max_wait_s=60))
+            for _ in range(steps):
+                clock.monotonic()  # reading the clock keeps it from jumping
+                await asyncio.sleep(0)
+            gate.set_policy("example.com", HostPolicy(deny=True))
+            with pytest.raises(Disallowed):
+                await waiting
 
 
 # A turn of another line
 
 
-class OneAddress:
-    """All hosts are at one address."""
-
-    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
-        return ["192.0.2.1"]
-
-
-SCOPED = {
-    "domain": PacingOptions(key="domain"),
-    "address": PacingOptions(key="address"),
-    "limit of a domain": PacingOptions(domain=Limit(min_delay_s=1.0)),
-    "limit of an address": PacingOptions(address=Limit(min_delay_s=1.0)),
-}
-
-
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("scoped", SCOPED)
-async def test_second_turn_of_an_address_or_domain_is_an_error_at_once(
-    scoped: str, clock: ManualClock, *, known: bool
-) -> None:
+async def test_second_turn_of_an_address_or_domain_is_an_error_at_once() -> None:
     first, second = "https://a.example.com/1", "https://b.example.com/2"
-    async with Gatekeeper(
-        UA, fetcher=ScriptedFetcher(), clock=clock, pacing=SCOPED[scoped], resolver=OneAddress()
-    ) as gate:
-        if known:
-            async with gate.turn(second):
-                pass
-        async with gate.turn(first):
-            with pytest.raises(TurnHeld, match=first):
+    resolver = ScriptedResolver({"a.example.com": ["192.0.2.1"], "b.example.com": ["192.0.2.1"]})
+    by_key = PacingOptions(key="domain"), PacingOptions(key="address")
+    limit = Limit(min_delay_s=1.0)
+    scoped = (*by_key, PacingOptions(domain=limit), PacingOptions(address=limit))
+    for pacing, known in product(scoped, (False, True)):
+        clock = ManualClock(autojump=True)
+        async with Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=clock, pacing=pacing, resolver=resolver) as gate:
+            if known:
                 async with gate.turn(second):
                     pass
-        assert gate.statistics().turns == 0
-        async with gate.turn(second):
-            pass
+            async with gate.turn(first):
+                with pytest.raises(TurnHeld, match=first):
+                    async with gate.turn(second):
+                        pass
+            assert gate.statistics().turns == 0
+            async with gate.turn(second):
+                pass

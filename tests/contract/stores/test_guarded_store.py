@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import pairwise
 
 import pytest
@@ -14,8 +14,11 @@ from tests.support.tasks import settle
 LIMIT_S = 5.0
 
 
-def refuse() -> None:
-    raise StoreError("the disk is full")
+def raising(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
 
 
 class Bench:
@@ -51,7 +54,7 @@ async def test_store_that_hangs_is_left_alone_for_ever_longer() -> None:
 
 
 async def test_third_failure_in_a_row_pauses_the_store_and_says_so() -> None:
-    bench = Bench(FailingStore({}, "get", fail=refuse))
+    bench = Bench(FailingStore({}, "get", fail=raising(StoreError("the disk is full"))))
     answers = [await bench.get() for _ in range(5)]
     assert answers[:2] == ["StoreError: the disk is full"] * 2
     assert answers[2] == "StoreError: the disk is full; the store is paused for 5 s"
@@ -83,26 +86,20 @@ async def test_a_thousand_calls_that_hang_fail_together_and_one_says_why() -> No
     assert sum(answer.startswith("StorePaused") for answer in answers) == 999
 
 
-@pytest.mark.parametrize("error", [OSError("disk"), ZeroDivisionError("bug"), KeyError("bug")])
-async def test_error_that_no_store_should_raise_is_raised_and_pauses_nothing(error: Exception) -> None:
-    def fail() -> None:
-        raise error
+async def test_error_that_no_store_should_raise_is_raised_and_pauses_nothing() -> None:
+    for error in (OSError("disk"), ZeroDivisionError("bug"), KeyError("bug")):
+        bench = Bench(FailingStore({}, "get", fail=raising(error)))
+        for _ in range(5):
+            with pytest.raises(type(error)):
+                await bench.guarded.get("key")
+        assert bench.store.count("get") == 5
 
-    bench = Bench(FailingStore({}, "get", fail=fail))
-    for _ in range(5):
-        with pytest.raises(type(error)):
+
+async def test_base_exception_of_a_store_cancels_nobody() -> None:
+    for error in (asyncio.CancelledError(), GeneratorExit(), BaseException("bug")):
+        bench = Bench(FailingStore({}, "get", fail=raising(error)))
+        with pytest.raises(RuntimeError, match=type(error).__name__):
             await bench.guarded.get("key")
-    assert bench.store.count("get") == 5
-
-
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit(), BaseException("bug")])
-async def test_base_exception_of_a_store_cancels_nobody(error: BaseException) -> None:
-    def fail() -> None:
-        raise error
-
-    bench = Bench(FailingStore({}, "get", fail=fail))
-    with pytest.raises(RuntimeError, match=type(error).__name__):
-        await bench.guarded.get("key")
 
 
 async def test_store_in_memory_is_called_without_a_task_or_a_limit() -> None:
@@ -128,11 +125,11 @@ async def test_close_waits_for_pending_calls_and_then_closes_the_store_though_it
     assert await bench.get() == "StorePaused: the store is closed"
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-async def test_close_that_hangs_is_returned_as_an_error(*, stubborn: bool) -> None:
-    store = FailingStore({}, "aclose", stubborn=stubborn)
-    bench = Bench(store)
-    error = await bench.guarded.aclose()
-    store.release.set()
-    assert isinstance(error, StoreError)
-    assert bench.clock.monotonic() == LIMIT_S
+async def test_close_that_hangs_is_returned_as_an_error() -> None:
+    for stubborn in (False, True):
+        store = FailingStore({}, "aclose", stubborn=stubborn)
+        bench = Bench(store)
+        error = await bench.guarded.aclose()
+        store.release.set()
+        assert isinstance(error, StoreError)
+        assert bench.clock.monotonic() == LIMIT_S
