@@ -14,7 +14,7 @@ from tests.support.programs import numbers_until_killed, started
 
 async def killed(task: str, path: Path, name: str, after: int) -> list[int]:
     """Kill a writer once it has acknowledged so many records; return all that it acknowledged."""
-    process = await started("store_writers", task, str(path), name, stdout=PIPE)
+    process = await started("contract.stores.store_writers", task, str(path), name, stdout=PIPE)
     return await numbers_until_killed(process, after)
 
 
@@ -55,7 +55,8 @@ async def test_a_writer_that_acknowledges_too_early_is_found_out(tmp_path: Path)
 async def test_four_processes_use_one_file(tmp_path: Path, questions: int) -> None:
     path = tmp_path / "robots.db"
     names = ["one", "two", "three", "four"]
-    processes = [await started("store_writers", "ask", str(path), name, str(questions), stdout=PIPE) for name in names]
+    arguments = ("contract.stores.store_writers", "ask", str(path))
+    processes = [await started(*arguments, name, str(questions), stdout=PIPE) for name in names]
     for process in processes:
         printed, _ = await process.communicate()
         assert (process.returncode, printed) == (0, b"")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.realtime
 
 async def acknowledged(path: Path, name: str, after: int) -> list[int]:
     """Kill a writer once it has acknowledged so often; return all numbers that it acknowledged."""
-    process = await started("ledger_program", "write", str(path), name, stdout=PIPE)
+    process = await started("tools.ledger.ledger_program", "write", str(path), name, stdout=PIPE)
     return await numbers_until_killed(process, after)
 
 
@@ -63,7 +63,8 @@ async def test_several_processes_write_one_chain(tmp_path: Path) -> None:
 async def test_a_ledger_that_was_used_before_a_fork_records_nothing_in_the_child(tmp_path: Path, name: str) -> None:
     path = tmp_path / "ledger.db"
     # Python warns about a fork beside threads.
-    process = await started("ledger_program", "fork", str(path), name, options=(), stdout=PIPE, stderr=PIPE)
+    arguments = ("tools.ledger.ledger_program", "fork", str(path), name)
+    process = await started(*arguments, options=(), stdout=PIPE, stderr=PIPE)
     out, err = await process.communicate()
     with LedgerReader(path) as ledger:
         paths = [decision.url.removeprefix(SITE) for decision in ledger.decisions()]

@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.realtime, pytest.mark.skipif(not hasattr(os, "fork"), 
 
 async def reports(kind: str, place: str, *, used: bool) -> list[object]:
     """Return what the children report."""
-    process = await started("fork_program", kind, place, str(int(used)), options=(), stdout=asyncio.subprocess.PIPE)
+    arguments = ("wire.clients.fork_program", kind, place, str(int(used)))
+    process = await started(*arguments, options=(), stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(60.0):
         printed, _ = await process.communicate()
     return [json.loads(line) for line in printed.splitlines()]
