@@ -267,7 +267,7 @@ async def outcomes(
 
 async def _outcome(gate: Gatekeeper, server: Server, host: str) -> str:
     """Return the access result, the status, the reasons for /private and /public, and the kind of the fault."""
-    robots, *pages = [await gate.check(server.url(path, host=host)) for path in ("/robots.txt", "/private", "/public")]
+    *pages, robots = [await gate.check(server.url(path, host=host)) for path in ("/private", "/public", "/robots.txt")]
     assert (robots.allowed, robots.reason) == (True, Reason.ROBOTS_TXT)
     assert [page.allowed for page in pages] == [page.reason in {"no-rule", "unavailable"} for page in pages]
     source = pages[0].source

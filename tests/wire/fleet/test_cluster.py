@@ -209,10 +209,11 @@ async def gates_keep_one_pace_and_show_who_holds_what(nodes: list[RedisServer]) 
             )
             for _ in range(2)  # as in two processes
         ]
+        await other.check("https://a.example/")  # it is connected
         for host in hosts:
             await turns.enter_async_context(one.turn(f"https://{host}/1", max_wait_s=30.0))
         with pytest.raises(TooFar, match=r"held by https://a\.example/1"):
-            async with other.turn("https://a.example/2", max_wait_s=0.3):
+            async with other.turn("https://a.example/2", max_wait_s=0.5):
                 pass
         done = await politesse("fleet", "status", "--fleet", url, "--fleet-prefix", fleet.prefix, "--json")
         named = await politesse("fleet", "status", "--fleet", url, "--fleet-prefix", fleet.prefix, "a.example")
