@@ -262,6 +262,8 @@ async def outcomes(
     async with Server(answers) as server, Gatekeeper(UA, session=session, resolver=names, pacing=EAGER) as gate:
         found = {name: await _outcome(gate, server, host) for name, host in hosts.items()}
         assert gate.statistics().fetches == len(rows)
+        asked = [(request.host, request.target) for request in server.requests]
+        assert len(asked) == len(set(asked)), "a request was repeated"
     return found
 
 
