@@ -188,12 +188,12 @@ async def test_names_that_never_resolve_make_no_healthy_site_unreachable(dns: Dn
 
 @pytest.mark.realtime
 async def test_waiting_for_a_thread_does_not_count_as_connecting(dns: Dns, server: Server) -> None:
-    fetcher = AiohttpFetcher(UA, FetchOptions(connect_timeout_s=0.2, total_timeout_s=25))
+    fetcher = AiohttpFetcher(UA, FetchOptions(connect_timeout_s=0.3, total_timeout_s=25))
     hanging = [FetchRequest(Origin.of(f"http://n{n}.hangs.example/"), 0) for n in range(MAX_LOOKUPS)]
     results = await asyncio.gather(*map(fetcher.fetch, hanging))  # they are given up, but keep their threads
     assert {faulted(result).kind for result in results} == {FaultKind.TIMEOUT}
     healthy = asyncio.create_task(fetcher.fetch(FetchRequest(server.origin("healthy.example"), 0)))
-    await asyncio.sleep(0.4)  # twice as long as connecting may take
+    await asyncio.sleep(0.6)  # twice as long as connecting may take
     dns.release()
     assert responded(await healthy).body == FILE
     await fetcher.aclose()

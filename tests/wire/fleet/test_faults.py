@@ -94,7 +94,7 @@ async def test_value_of_another_type_closes_the_host_and_the_error_names_the_key
 async def test_key_that_is_overwritten_is_reported_once_and_only_its_host_waits(
     fleet: Members, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("politesse._pacing.fleet.link._UNUSABLE_S", 0.8)
+    monkeypatch.setattr("politesse._pacing.fleet.link._UNUSABLE_S", 1.2)
     pacer = fleet.member(PacingOptions(min_delay_s=0.05, max_concurrent=3, adaptive_factor=0.0))
     permits = [await pacer.start(wants()) for _ in range(3)]
     await redis.set(f"{prefix}host:{HOST}", "1")
