@@ -1,4 +1,4 @@
-"""The targets of redirects; for real connections see tests/wire/fetch/test_fetch_redirects.py."""
+"""The targets of redirects; for real connections see tests/wire/fetch/test_fetch_requests.py."""
 
 import pytest
 

@@ -9,7 +9,7 @@ import asyncio
 import signal
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
@@ -52,25 +52,15 @@ FULL: Final = (
 )
 
 
+@dataclass
 class Fleet:
     """A Redis, a site, and the workers that crawl it."""
 
-    def __init__(self, server: RedisServer, site: ObservedSite, crawl: Crawl, way: SlowWay | None = None) -> None:
-        self.server = server
-        self.way = way
-        self.site = site
-        self.crawl = crawl
-        self.workers: list[Process] = []
-
-    async def add(self, wall_offset_s: float = 0.0) -> None:
-        crawl = replace(self.crawl, wall_offset_s=wall_offset_s).to_json()
-        self.workers.append(await started("wire.fleet.worker", crawl, str(len(self.workers))))
-
-    async def all_are_at_work(self) -> None:
-        until_mono = time.monotonic() + 90.0
-        while len(at_work := {visit.worker for visit in self.site.visits}) < len(self.workers):
-            assert time.monotonic() < until_mono, (at_work, [worker.returncode for worker in self.workers])
-            await asyncio.sleep(0.05)
+    server: RedisServer
+    site: ObservedSite
+    crawl: Crawl
+    way: SlowWay | None
+    workers: list[Process] = field(default_factory=list)
 
     def violations(self) -> list[str]:
         return list(violations(self.site.visits, self.crawl.hosts, self.crawl.backoff_s))
@@ -95,8 +85,11 @@ async def fleet_of(
         fleet = Fleet(server, site, crawl, way)
         stack.callback(fleet.kill)
         for number in range(workers):
-            await fleet.add(0.0 if number else 3600.0)
-        await fleet.all_are_at_work()
+            own = replace(crawl, wall_offset_s=0.0 if number else 3600.0).to_json()
+            fleet.workers.append(await started("wire.fleet.worker", own, str(number)))
+        async with asyncio.timeout(90.0):
+            while {visit.worker for visit in site.visits} != set(range(workers)):
+                await asyncio.sleep(0.05)
         yield fleet
         fleet.kill()
         for worker in fleet.workers:
