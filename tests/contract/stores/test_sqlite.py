@@ -10,13 +10,12 @@ import stat
 import struct
 import sys
 import threading
-from asyncio import create_subprocess_exec
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +27,7 @@ from politesse.stores._sqlite_file import Part, SqliteFile
 from politesse.stores._sqlite_opening import OpenFile
 from politesse.testing import ManualClock
 from tests.contract.stores.store_writers import is_whole, key_of, missing, record_of
-from tests.support.programs import ROOT, environment, numbers_until_killed, run_code
+from tests.support.programs import numbers_until_killed, run_code, started
 from tests.support.tasks import settle
 
 START = 1_800_000_000
@@ -765,15 +764,12 @@ async def test_a_damaged_file_fails_its_calls_and_serves_again_once_it_is_mended
 
 # A process that is killed, and several that use one file
 
-
-async def started(task: str, path: Path, *arguments: str) -> Process:
-    command = (sys.executable, "-W", "error", "-m", "tests.contract.stores.store_writers", task, str(path), *arguments)
-    return await create_subprocess_exec(*command, cwd=ROOT, env=environment(), stdout=PIPE)
+WRITERS: Final = "contract.stores.store_writers"
 
 
 async def killed(task: str, path: Path, name: str, after: int) -> list[int]:
     """Kill a writer once it has acknowledged so many records; return all that it acknowledged."""
-    return await numbers_until_killed(await started(task, path, name), after)
+    return await numbers_until_killed(await started(WRITERS, task, str(path), name, stdout=PIPE), after)
 
 
 @pytest.mark.full
@@ -818,7 +814,7 @@ async def test_a_writer_that_acknowledges_too_early_is_found_out(tmp_path: Path)
 )
 async def test_processes_use_one_file(tmp_path: Path, names: list[str], questions: int) -> None:
     path = tmp_path / "robots.db"
-    processes = [await started("ask", path, name, str(questions)) for name in names]
+    processes = [await started(WRITERS, "ask", str(path), name, str(questions), stdout=PIPE) for name in names]
     for process in processes:
         printed, _ = await process.communicate()
         assert (process.returncode, printed) == (0, b"")

@@ -3,8 +3,7 @@
 import asyncio
 import os
 import random
-import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from politesse import Gatekeeper, Origin, PoliteSession, RobotsTxt
 from politesse.ledger import LedgerReader, Snapshot, verify
 from politesse.verdict import AccessResult
-from tests.support.programs import ROOT, environment, numbers_until_killed
+from tests.support.programs import numbers_until_killed, started
 from tests.support.sites import EAGER, UA, Site
 from tests.support.tiers import first_of
 from tests.tools.ledger.ledger_program import SITE
@@ -22,14 +21,9 @@ from tests.tools.ledger.ledger_program import SITE
 pytestmark = pytest.mark.realtime
 
 
-async def started(*arguments: str, stderr: int | None = None) -> Process:
-    command = [sys.executable, "-m", "tests.tools.ledger.ledger_program", *arguments]
-    return await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment(), stdout=PIPE, stderr=stderr)
-
-
 async def acknowledged(path: Path, name: str, after: int) -> list[int]:
     """Kill a writer once it has acknowledged so often; return all numbers that it acknowledged."""
-    process = await started("write", str(path), name)
+    process = await started("tools.ledger.ledger_program", "write", str(path), name, stdout=PIPE)
     return await numbers_until_killed(process, after)
 
 
@@ -64,7 +58,9 @@ async def test_several_processes_write_one_chain(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", first_of(1, ["used", "unused"]))
 async def test_a_ledger_that_was_used_before_a_fork_records_nothing_in_the_child(tmp_path: Path, name: str) -> None:
     path = tmp_path / "ledger.db"
-    process = await started("fork", str(path), name, stderr=PIPE)
+    # Python warns about a fork beside threads.
+    arguments = ("tools.ledger.ledger_program", "fork", str(path), name)
+    process = await started(*arguments, options=(), stdout=PIPE, stderr=PIPE)
     out, err = await process.communicate()
     with LedgerReader(path) as ledger:
         paths = [decision.url.removeprefix(SITE) for decision in ledger.decisions()]

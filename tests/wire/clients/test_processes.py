@@ -40,7 +40,7 @@ pytestmark = pytest.mark.realtime
 async def reports(*parts: tuple[str, object, int]) -> list[list[Any]]:
     """Return what the two children of each part report; the last of its values is whether it was used before."""
     arguments = [str(value) for part in parts for value in part]
-    process = await started("programs", "forked", *arguments, options=(), stdout=asyncio.subprocess.PIPE)
+    process = await started("wire.clients.programs", "forked", *arguments, options=(), stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(60.0):
         printed, _ = await process.communicate()
     found = [json.loads(line) for line in printed.splitlines()]

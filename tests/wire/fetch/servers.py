@@ -1,22 +1,33 @@
-"""Servers on loopback that answer octet by octet as a test says."""
+"""Servers on loopback that answer octet by octet as a test says, and requests of AiohttpFetcher to them."""
 
 import asyncio
 import gzip
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from types import TracebackType
 from typing import Self
 
+import aiohttp
+import trustme
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from politesse import FetchOptions, Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
+from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver, Validators
 from politesse.testing import ScriptedResolver
+from tests.support.sites import EAGER, UA
 from tests.support.tasks import settle
 
 FILE = b"User-agent: *\nDisallow: /private\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+PUBLIC = "93.184.216.34"
+"""Stands behind 127.0.0.1 in mixed answers, so that a hop counts as public; it is never connected to."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +60,7 @@ def gzipped(octets: bytes) -> bytes:
 
 def chunked(*pieces: bytes) -> Handler:
     """Return the handler that sends the head of a chunked answer, and each piece in a write of its own."""
-    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    return in_pieces(head, *pieces)
+    return in_pieces(CHUNKED, *pieces)
 
 
 def in_pieces(*pieces: bytes) -> Handler:
@@ -99,7 +109,7 @@ class Server:
     """An HTTP/1.1 server that closes each connection after an answer.
 
     Attributes:
-        answers: by request target; others are 404.
+        answers: by host and request target, or by request target; others are 404.
         requests: the requests so far.
         port: the port of the server.
         closed_by_client: set when the client has closed a connection on which it was answered.
@@ -112,7 +122,6 @@ class Server:
         self.closed_by_client = asyncio.Event()
         self._ssl_context = ssl_context
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
 
     def url(self, target: str = "/robots.txt", *, host: str = "127.0.0.1") -> str:
         return f"{'http' if self._ssl_context is None else 'https'}://{host}:{self.port}{target}"
@@ -125,10 +134,7 @@ class Server:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._server is not None
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         await settle()  # a connection that is being accepted
         for task in self._tasks:
@@ -137,14 +143,14 @@ class Server:
         await self._server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
+        self._tasks.add(asyncio.create_task(self._serve(reader, writer)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = _parse(await reader.readuntil(b"\r\n\r\n"))
             self.requests.append(request)
-            answer = self.answers.get(request.target, response(404))
+            by_host = request.host.partition(":")[0] + request.target
+            answer = self.answers.get(by_host, self.answers.get(request.target, response(404)))
             if isinstance(answer, bytes):
                 writer.write(answer)
                 await writer.drain()
@@ -165,11 +171,8 @@ class Server:
 def _parse(head: bytes) -> Request:
     first, *lines = head.decode("latin-1").split("\r\n")[:-2]
     method, target, _ = first.split(" ")
-    headers = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        headers[name.lower()] = value.strip()
-    return Request(method, target, headers)
+    fields = (line.partition(":") for line in lines)
+    return Request(method, target, {name.lower(): value.strip() for name, _, value in fields})
 
 
 class Names(ScriptedResolver):
@@ -182,4 +185,95 @@ class Names(ScriptedResolver):
 @cache
 def bomb() -> bytes:
     """Return octets that decode to far more than any limit."""
-    return gzip.compress(b"User-agent: *\n" + b"Disallow: /bomb\n" * 1_000_000)
+    return gzip.compress(b"User-agent: *\n" + b"Disallow: /bomb\n" * 400_000)
+
+
+class Loopback(AbstractResolver):
+    """aiohttp's kind of resolver, for which every name is on loopback."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def borrowed(*, is_borrowed: bool = True) -> AsyncIterator[aiohttp.ClientSession | None]:
+    """Return a session whose connector is lent, or None."""
+    if not is_borrowed:
+        yield None
+        return
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=Loopback())) as session:
+        yield session
+
+
+def server_context(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context
+
+
+def trusting(authority: trustme.CA) -> FetchOptions:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return FetchOptions(ssl_context=context)
+
+
+async def fetch_from(
+    server: Server,
+    options: FetchOptions | None = None,
+    *,
+    host: str = "127.0.0.1",
+    resolver: Resolver | None = None,
+    session: aiohttp.ClientSession | None = None,
+    validators: Validators | None = None,
+    max_redirects: int = 5,
+) -> FetchResult:
+    fetcher = AiohttpFetcher(UA, options, session=session, resolver=resolver)
+    try:
+        return await fetcher.fetch(FetchRequest(server.origin(host), max_redirects, validators))
+    finally:
+        await fetcher.aclose()
+
+
+def responded(result: FetchResult) -> FetchResponse:
+    assert isinstance(result, FetchResponse), result
+    return result
+
+
+def faulted(result: FetchResult) -> FetchFault:
+    assert isinstance(result, FetchFault), result
+    return result
+
+
+async def outcomes(
+    rows: Mapping[str, Answer | dict[str, Answer]], session: aiohttp.ClientSession | None = None
+) -> dict[str, str]:
+    """Return what a gate decides for the answers of each row, which is a host of its own."""
+    hosts = {name: f"host{place}.example" for place, name in enumerate(rows)}
+    answers: dict[str, Answer] = {}
+    for name, row in rows.items():
+        of_row = row if isinstance(row, dict) else {"/robots.txt": row}
+        answers |= {hosts[name] + target: answer for target, answer in of_row.items()}
+    names = Names(*hosts.values())
+    async with Server(answers) as server, Gatekeeper(UA, session=session, resolver=names, pacing=EAGER) as gate:
+        found = {name: await _outcome(gate, server, host) for name, host in hosts.items()}
+        assert gate.statistics().fetches == len(rows)
+        asked = [(request.host, request.target) for request in server.requests]
+        assert len(asked) == len(set(asked)), "a request was repeated"
+    return found
+
+
+async def _outcome(gate: Gatekeeper, server: Server, host: str) -> str:
+    """Return the access result, the status, the reasons for /private and /public, and the kind of the fault."""
+    *pages, robots = [await gate.check(server.url(path, host=host)) for path in ("/private", "/public", "/robots.txt")]
+    assert (robots.allowed, robots.reason) == (True, Reason.ROBOTS_TXT)
+    assert [page.allowed for page in pages] == [page.reason in {"no-rule", "unavailable"} for page in pages]
+    source = pages[0].source
+    assert source is not None
+    assert source.robots_url == server.url(host=host)
+    fault = source.fault.partition(": ")[0].partition(" http")[0]
+    return " ".join([source.result, str(source.status), *(page.reason for page in pages), *([fault] if fault else [])])

@@ -1,18 +1,32 @@
-"""Which addresses are public, and which of them a connection may use."""
+"""Which addresses are public, which of them a connection may use, and names that never resolve."""
 
+import asyncio
 import ipaddress
 import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any, Final
 
 import pytest
 
-from politesse.fetch import PublicResolver
+from politesse import CacheOptions, FetchOptions, Gatekeeper, Reason
+from politesse.fetch import AiohttpFetcher, PublicResolver
+from politesse.fetch._addresses import AddressGuard
+from politesse.origin import Origin
+from politesse.ports import FaultKind, FetchRequest
 from politesse.testing import ScriptedResolver
+from tests.support.sites import UA
+from tests.wire.fetch.servers import FILE, PUBLIC, Names, Server, faulted, responded, response
 
-PUBLIC = "93.184.216.34"
 PUBLIC_6 = "2606:2800:220:1:248:1893:25c8:1946"
+MAX_LOOKUPS: Final = 256
 
 
-async def _hosts(*addresses: str, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[str]:
+async def hosts_of(*addresses: str, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[str]:
     """Return the addresses of a name that may be connected to."""
     resolver = PublicResolver(ScriptedResolver({"site.example": list(addresses)}))
     try:
@@ -21,10 +35,13 @@ async def _hosts(*addresses: str, family: socket.AddressFamily = socket.AF_UNSPE
         return []
 
 
-MORE_PUBLIC = "8.8.8.8 1.1.1.1 172.15.255.255 172.32.0.0 192.167.255.255 168.63.129.15 168.63.129.17 ::ffff:8.8.8.8"
-PUBLIC_6_FORMS = "64:ff9b::808:808 2002:808:808::1 2001:4860::5efe:808:808"
+async def test_public_addresses_may_be_connected_to() -> None:
+    public = f"{PUBLIC} {PUBLIC_6} 8.8.8.8 1.1.1.1 172.15.255.255 172.32.0.0 192.167.255.255 168.63.129.15"
+    public += " 168.63.129.17 ::ffff:8.8.8.8 64:ff9b::808:808 2002:808:808::1 2001:4860::5efe:808:808"
+    assert [address for address in public.split() if await hosts_of(address) != [address]] == []
 
-OTHER_ADDRESSES = {
+
+NOT_PUBLIC = {
     "RFC 1918": "10.0.0.1 10.255.255.255 172.16.0.1 172.31.255.255 192.168.0.1",
     "RFC 6598, shared by carriers": "100.64.0.1",
     "RFC 1122 3.2.1.3, this host and this network": "127.0.0.1 127.255.255.254 0.0.0.0 0.1.2.3 ::1 ::",
@@ -43,58 +60,192 @@ OTHER_ADDRESSES = {
 }
 
 
-@pytest.mark.parametrize("address", [PUBLIC, PUBLIC_6, *f"{MORE_PUBLIC} {PUBLIC_6_FORMS}".split()])
-async def test_public_addresses(address: str) -> None:
-    assert await _hosts(address) == [address]
+async def test_other_addresses_may_not_be_connected_to() -> None:
+    addresses = [address for of_kind in NOT_PUBLIC.values() for address in of_kind.split()]
+    assert [address for address in addresses if await hosts_of(address)] == []
 
 
-@pytest.mark.parametrize("addresses", OTHER_ADDRESSES.values(), ids=OTHER_ADDRESSES.keys())
-async def test_addresses_that_are_not_public(addresses: str) -> None:
-    for address in addresses.split():
-        assert await _hosts(address) == [], address
-
-
-@pytest.mark.parametrize("wrapped", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "224.0.0.1", "0.1.2.3"])
-@pytest.mark.parametrize("form", ["mapped", "nat64", "6to4", "isatap", "isatap of a unique address"])
-async def test_a_private_address_is_seen_through_the_ipv6_form_that_wraps_it(wrapped: str, form: str) -> None:
-    four = int(ipaddress.IPv4Address(wrapped))
-    six = {
-        "mapped": (0xFFFF << 32) | four,  # RFC 4291 2.5.5.2
-        "nat64": (0x64_FF9B << 96) | four,  # RFC 6052 2.1
-        "6to4": (0x2002 << 112) | (four << 80) | 1,  # RFC 3056 2
-        "isatap": (0x2001_4860 << 96) | (0x5EFE << 32) | four,  # RFC 5214 6.1
-        "isatap of a unique address": (0x2001_4860 << 96) | (0x0200_5EFE << 32) | four,
-    }[form]
-    assert await _hosts(str(ipaddress.IPv6Address(six))) == []
+async def test_private_address_is_seen_through_each_ipv6_form_that_wraps_it() -> None:
+    forms = [
+        (0xFFFF << 32, 0),  # mapped: RFC 4291 2.5.5.2
+        (0x64_FF9B << 96, 0),  # NAT64: RFC 6052 2.1
+        (0x2002 << 112 | 1, 80),  # 6to4: RFC 3056 2
+        ((0x2001_4860 << 96) | (0x5EFE << 32), 0),  # ISATAP: RFC 5214 6.1
+        ((0x2001_4860 << 96) | (0x0200_5EFE << 32), 0),  # ISATAP of a unique address
+    ]
+    private = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "224.0.0.1", "0.1.2.3"]
+    wrapped = [
+        str(ipaddress.IPv6Address(form | int(ipaddress.IPv4Address(four)) << shift))
+        for form, shift in forms
+        for four in private
+    ]
+    assert [address for address in wrapped if await hosts_of(address)] == []
 
 
 async def test_private_addresses_are_filtered_out_of_a_mixed_answer() -> None:
     mixed = ("10.0.0.1", PUBLIC, "::1", PUBLIC_6, "169.254.169.254", "fe80::1%eth0")
-    assert await _hosts(*mixed) == [PUBLIC, PUBLIC_6]
+    assert await hosts_of(*mixed) == [PUBLIC, PUBLIC_6]
 
 
-@pytest.mark.parametrize(("family", "hosts"), [(socket.AF_INET, [PUBLIC]), (socket.AF_INET6, [PUBLIC_6])])
-async def test_addresses_are_of_the_requested_family(family: socket.AddressFamily, hosts: list[str]) -> None:
-    assert await _hosts(PUBLIC, PUBLIC_6, family=family) == hosts
+async def test_addresses_are_of_the_requested_family() -> None:
+    assert await hosts_of(PUBLIC, PUBLIC_6, family=socket.AF_INET) == [PUBLIC]
+    assert await hosts_of(PUBLIC, PUBLIC_6, family=socket.AF_INET6) == [PUBLIC_6]
 
 
-# For clients that connect to addresses
-
-
-@pytest.mark.parametrize("literal", [PUBLIC, PUBLIC_6])
-async def test_public_literal_is_its_own_address(literal: str) -> None:
+async def test_public_literal_is_its_own_address() -> None:
     names = ScriptedResolver({})
-    assert await PublicResolver(names).public_addresses(literal, 80) == [literal]
+    for literal in (PUBLIC, PUBLIC_6):
+        assert await PublicResolver(names).public_addresses(literal, 80) == [literal]
     assert names.asked == []
 
 
-@pytest.mark.parametrize("host", ["10.0.0.7", "::ffff:10.0.0.7", "inside.example"])
-async def test_host_of_private_addresses_only_has_no_public_address(host: str) -> None:
+async def test_host_of_private_addresses_only_has_no_public_address() -> None:
     names = ScriptedResolver({"inside.example": ["10.0.0.7"]})
-    with pytest.raises(OSError, match=r"^a connection to (10\.0\.0\.7|::ffff:.*), which is private$"):
-        await PublicResolver(names).public_addresses(host, 80)
+    for host, address in {"10.0.0.7": "10.0.0.7", "::ffff:10.0.0.7": "::ffff:", "inside.example": "10.0.0.7"}.items():
+        with pytest.raises(OSError, match=rf"^a connection to {address}.*, which is private$"):
+            await PublicResolver(names).public_addresses(host, 80)
 
 
 async def test_unknown_name_raises_the_error_of_the_lookup() -> None:
     with pytest.raises(OSError, match="does not exist"):
         await PublicResolver(ScriptedResolver({})).public_addresses("unknown.example", 80)
+
+
+async def test_private_address_beside_a_public_one_is_no_refusal() -> None:
+    guard = AddressGuard(Names("inside.example", mixed_example=("127.0.0.1", PUBLIC)), private_addresses="deny")
+    assert [found["host"] for found in await guard.resolve("mixed_example", 80)] == [PUBLIC]
+    assert guard.refusal == ""
+    with pytest.raises(OSError, match="no address that may be connected to"):
+        await guard.resolve("inside.example", 80)
+    assert "127.0.0.1" in guard.refusal
+
+
+# Names that never resolve
+
+
+class Dns:
+    """Stands in for the system's getaddrinfo: names of hangs.example have no answer until ``release``."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.threads: set[threading.Thread] = set()
+        self._answer = threading.Event()
+
+    def release(self) -> None:
+        self._answer.set()
+
+    def getaddrinfo(self, host: str, port: object, *args: object, **kwargs: object) -> list[tuple[Any, ...]]:
+        self.asked[host] += 1
+        self.threads.add(threading.current_thread())
+        if host.endswith("hangs.example"):
+            self._answer.wait(30)
+            raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
+        if "slow" in host:
+            time.sleep(0.05)
+        address = PUBLIC if host.startswith("public") else "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port or 0))]
+
+    async def until_asked(self, number: int) -> None:
+        async with asyncio.timeout(20):
+            while self.asked.total() < number:
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dns]:
+    dns = Dns()
+    monkeypatch.setattr(socket, "getaddrinfo", dns.getaddrinfo)
+    yield dns
+    dns.release()
+    until = time.monotonic() + 20
+    while any(thread.name.startswith("politesse") for thread in threading.enumerate()):
+        assert time.monotonic() < until, "a thread is left"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    # The sockets of a server are bound by address, before any name is looked up.
+    async with Server(response(200, FILE)) as server:
+        yield server
+
+
+async def test_names_that_never_resolve_make_no_healthy_site_unreachable(dns: Dns, server: Server) -> None:
+    options = FetchOptions(connect_timeout_s=5, total_timeout_s=20)
+    async with Gatekeeper(UA, cache=CacheOptions(max_concurrent_fetches=10_000), fetch=options) as gate:
+        tasks = [asyncio.create_task(gate.check(f"http://n{n}.hangs.example/")) for n in range(100)]
+        await dns.until_asked(40)  # more than an executor of asyncio has threads
+        urls = [server.url("/public", host=f"h{n}.healthy.example") for n in range(10)]
+        verdicts = await asyncio.gather(*map(gate.check, urls))
+        assert {verdict.reason for verdict in verdicts} == {Reason.NO_RULE}
+        assert await PublicResolver().public_addresses("public.example", 80) == [PUBLIC]
+        assert not any(task.done() for task in tasks), "healthy names waited for the others"
+        assert [thread for thread in dns.threads if not thread.daemon] == [], "it keeps the interpreter from ending"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.realtime
+async def test_waiting_for_a_thread_does_not_count_as_connecting(dns: Dns, server: Server) -> None:
+    fetcher = AiohttpFetcher(UA, FetchOptions(connect_timeout_s=0.3, total_timeout_s=25))
+    hanging = [FetchRequest(Origin.of(f"http://n{n}.hangs.example/"), 0) for n in range(MAX_LOOKUPS)]
+    results = await asyncio.gather(*map(fetcher.fetch, hanging))  # they are given up, but keep their threads
+    assert {faulted(result).kind for result in results} == {FaultKind.TIMEOUT}
+    healthy = asyncio.create_task(fetcher.fetch(FetchRequest(server.origin("healthy.example"), 0)))
+    await asyncio.sleep(0.6)  # twice as long as connecting may take
+    dns.release()
+    assert responded(await healthy).body == FILE
+    await fetcher.aclose()
+
+
+async def test_lookups_beyond_the_limit_wait_and_a_cancelled_one_leaves_the_queue(dns: Dns) -> None:
+    resolver = PublicResolver()
+    tasks = [asyncio.create_task(resolver.resolve(f"n{n}.hangs.example", 80)) for n in range(MAX_LOOKUPS)]
+    await dns.until_asked(MAX_LOOKUPS)
+    given_up, kept = (asyncio.create_task(resolver.resolve(f"public-{name}.example", 80)) for name in ("one", "two"))
+    await asyncio.sleep(0.05)
+    assert dns.asked.total() == MAX_LOOKUPS
+    given_up.cancel()
+    await asyncio.sleep(0)
+    dns.release()
+    async with asyncio.timeout(20):
+        (found,) = await kept
+    assert found["host"] == PUBLIC
+    await asyncio.gather(*tasks, given_up, return_exceptions=True)
+    assert (dns.asked["public-one.example"], dns.asked["public-two.example"]) == (0, 1)
+
+
+async def test_concurrent_lookups_of_a_name_are_one_lookup(dns: Dns) -> None:
+    resolver = PublicResolver()
+    found = await asyncio.gather(*(resolver.resolve("public-slow.example", port) for port in range(10)))
+    assert [result["host"] for [result] in found] == [PUBLIC] * 10
+    assert dns.asked["public-slow.example"] == 1
+
+
+SCRIPT: Final = """
+import asyncio, socket, time
+from politesse import FetchOptions, Gatekeeper
+
+socket.getaddrinfo = lambda *args, **kwargs: time.sleep(120)
+
+async def main():
+    options = FetchOptions(connect_timeout_s=0.1, total_timeout_s=1)
+    async with Gatekeeper("ExampleBot/1.0", fetch=options) as gate:
+        print((await gate.check("http://n.hangs.example/")).reason)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.full
+async def test_lookup_that_hangs_does_not_keep_the_interpreter_from_ending() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, stdout=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(30):
+            out, _ = await process.communicate()
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    assert out.decode().strip() == "unreachable"

@@ -9,11 +9,17 @@ from tests.support.tiers import first_of
 from tests.wire.fleet.members import Members
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _started() -> None:
+    """Have the first server grow old while other tests run."""
+    shared_server()
+
+
 @pytest.fixture(scope="module", params=first_of(1, EXECUTABLES))
 def server(request: pytest.FixtureRequest) -> RedisServer:
-    """Return a server that is older than any interval here."""
+    """Return a server that is older than any interval here: a young one may have forgotten when a host was asked."""
     server = shared_server(request.param)
-    time.sleep(max(0.0, 3.0 - server.age_s))
+    time.sleep(max(0.0, 2.1 - server.age_s))
     return server
 
 
@@ -28,6 +34,12 @@ async def fleet(server: RedisServer, prefix: str) -> AsyncIterator[Members]:
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each link look at its server often."""
     monkeypatch.setattr("politesse._pacing.fleet.link._LOOK_S", 0.2)
+
+
+@pytest.fixture
+def short_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no link wait for long after it has connected: no other process has to report."""
+    monkeypatch.setattr("politesse._pacing.fleet.link.HOLD_S", 0.1)
 
 
 @pytest.fixture

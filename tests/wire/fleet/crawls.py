@@ -1,7 +1,10 @@
 """Crawls by several processes, as one site sees them: what they are told to do, and what they must not have done."""
 
+import asyncio
 import json
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Self
@@ -97,14 +100,6 @@ def violations(visits: Iterable[Visit], hosts: Iterable[Host], backoff_s: float)
         yield from _after_refusals(host, line, backoff_s)
 
 
-def least_margin_s(visits: Iterable[Visit], hosts: Iterable[Host]) -> float:
-    """Return by how much the least gap of any host was longer than its interval, from end to start, in seconds."""
-    alone = {host.name: host.interval_s for host in hosts if host.max_concurrent == 1}
-    line = sorted((visit for visit in visits if visit.host in alone), key=lambda visit: (visit.host, visit.start_mono))
-    pairs = ((one, other) for one, other in pairwise(line) if one.host == other.host)
-    return min(other.start_mono - one.end_mono - alone[one.host] for one, other in pairs)
-
-
 def _too_close(host: Host, line: list[Visit]) -> Iterator[str]:
     # All run on one machine, and so by one monotonic clock. From start to start the permits are compared: how long each
     # request is on its way to a busy site is not up to the pacer, and may well differ by more than the slack.
@@ -133,3 +128,59 @@ def _after_refusals(host: Host, line: list[Visit], backoff_s: float) -> Iterator
         for visit in line:
             if refusal.refused and since_mono < visit.start_mono < refusal.end_mono + backoff_s:
                 yield f"{host.name} was asked {visit.start_mono - refusal.end_mono:.4f} s after its 429"
+
+
+class ObservedSite:
+    """A site that stamps each request as it comes and as it is answered: the one observer of a fleet.
+
+    Serves lines: ``HOST WORKER SENT`` is a request, answered with a status; ``noted HOST`` notes a refusal.
+    """
+
+    def __init__(self, hosts: Iterable[Host]) -> None:
+        self._hosts = {host.name: host for host in hosts}
+        self._counts = dict.fromkeys(self._hosts, 0)
+        self._refusals: dict[str, Visit] = {}
+        self.visits: list[Visit] = []
+        self.port = 0
+        self._serving: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def since(self, mono: float) -> list[Visit]:
+        """Return the requests that came after a time."""
+        return [visit for visit in self.visits if visit.start_mono > mono]
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        # Not in the task: one that is cancelled before its first step does nothing.
+        serving.add_done_callback(lambda _: writer.close())
+        self._serving.append(serving)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):  # the worker was killed
+            while line := await reader.readline():
+                word, rest, *sent = line.decode().split()
+                if sent:
+                    status = await self._answer(self._hosts[word], int(rest), float(sent[0]))
+                    writer.write(b"%d\n" % status)
+                elif rest in self._refusals:
+                    self._refusals[rest].noted_mono = time.monotonic()
+
+    async def _answer(self, host: Host, worker: int, sent_mono: float) -> int:
+        visit = Visit(host.name, worker, sent_mono, time.monotonic())
+        self.visits.append(visit)
+        self._counts[host.name] += 1
+        await asyncio.sleep(host.response_s)
+        visit.end_mono = time.monotonic()
+        if not host.refuses_every or self._counts[host.name] % host.refuses_every:
+            return 200
+        visit.refused = True
+        self._refusals[host.name] = visit
+        return 429

@@ -12,8 +12,8 @@ from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import FleetWire, RedisWire, wire_to
 from politesse._pacing.local import LocalPacer
-from politesse.clock import Clock, SystemClock
-from politesse.events import Event, Publisher
+from politesse.clock import SystemClock
+from politesse.events import ComponentFailed, Event, FleetAway, Publisher
 from politesse.options import FleetOptions
 from politesse.ports import Pacer
 from tests.support.pacing import finish, wants
@@ -42,27 +42,15 @@ class CountingWire(RedisWire):
         return await super().exchange(calls, epochs)
 
 
-class ShiftedWire(RedisWire):
-    """Has scripts add to their time what a key holds, in seconds."""
+class OtherTimeWire(RedisWire):
+    """Has scripts read another clock: ``change`` is what Lua adds to the time, in microseconds."""
 
-    def __init__(self, url: str, shift_key: str) -> None:
+    def __init__(self, url: str, change: str) -> None:
         super().__init__(client_at(url))
-        self._shift_key = shift_key
+        self._change = change
 
     def _source(self, script: Script) -> str:
-        return OTHER_TIME % f"+ (server.call('GET', '{self._shift_key}') or 0) * 1000000" + super()._source(script)
-
-
-class FastWire(RedisWire):
-    """Has scripts read a clock that runs 2 % too fast."""
-
-    def _source(self, script: Script) -> str:
-        return OTHER_TIME % "* 1.02" + super()._source(script)
-
-
-def pacer_of(options: PacingOptions, link: FleetLink, clock: Clock, publisher: Publisher) -> FleetPacer:
-    make = partial(LocalPacer, clock=clock, publisher=publisher)
-    return FleetPacer(options, link, make, clock=clock, publisher=publisher)
+        return OTHER_TIME % self._change + super()._source(script)
 
 
 async def visit(pacer: Pacer, status: int | None = 200) -> float:
@@ -82,26 +70,36 @@ class Members:
 
     def __init__(self, url: str, prefix: str) -> None:
         self._url = url
-        self._prefix = prefix
-        self._clock = SystemClock()
+        self._options = FleetOptions(prefix=prefix, lease_s=10.0)
         self._publisher = Publisher()
         self._made: list[FleetPacer] = []
         self.events: list[Event] = []
         self._publisher.subscribe(self.events.append)
 
-    def link(self, url: str = "", prefix: str = "", lease_s: float = 10.0) -> FleetLink:
-        options = FleetOptions(prefix=prefix or self._prefix, lease_s=lease_s)
-        return self.link_of(wire_to(url or self._url), options)
+    @property
+    def aways(self) -> list[str]:
+        """Why Redis was away, each time."""
+        return [event.error for event in self.events if isinstance(event, FleetAway)]
 
-    def link_of(self, wire: FleetWire, options: FleetOptions | None = None) -> FleetLink:
-        options = options or FleetOptions(prefix=self._prefix, lease_s=10.0)
-        return FleetLink(wire, options, clock=self._clock, publisher=self._publisher)
+    @property
+    def failures(self) -> list[str]:
+        return [str(event.error) for event in self.events if isinstance(event, ComponentFailed)]
 
-    def member(self, options: PacingOptions | None = None, link: FleetLink | None = None) -> FleetPacer:
+    def member(
+        self,
+        options: PacingOptions | None = None,
+        *,
+        url: str = "",
+        wire: FleetWire | None = None,
+        fleet: FleetOptions | None = None,
+    ) -> FleetPacer:
+        clock, publisher = SystemClock(), self._publisher
+        wire, fleet = wire or wire_to(url or self._url), fleet or self._options
+        link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
+        make = partial(LocalPacer, clock=clock, publisher=publisher)
         options = options or PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
-        pacer = pacer_of(options, link or self.link(), self._clock, self._publisher)
-        self._made.append(pacer)
-        return pacer
+        self._made.append(FleetPacer(options, link, make, clock=clock, publisher=publisher))
+        return self._made[-1]
 
     async def aclose(self) -> None:
         for pacer in self._made:

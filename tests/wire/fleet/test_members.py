@@ -6,21 +6,28 @@ Those marked ``weekly`` need a Redis that is found again within seconds; run the
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
 from politesse import PacingOptions
-from politesse.errors import ConfigurationError, TooFar
-from politesse.events import FleetAway, HostClosed
+from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
+from politesse._pacing.fleet.pacer import FleetPacer
+from politesse._pacing.fleet.scripts import Script
+from politesse.errors import ClosedError, ConfigurationError, TooFar
+from politesse.events import Event, FleetAway, FleetBack, HostClosed, Publisher
+from politesse.options import FleetOptions
 from politesse.ports import Pacer
-from politesse.verdict import NotYet, Refusal
-from tests.support.pacing import HOST, finish, wants
-from tests.support.redis_servers import RedisServer, serving_by_tls
+from politesse.testing import ManualClock
+from politesse.verdict import Bound, NotYet, Refusal
+from tests.contract.pacers.fleet_pacer import ManualWire, fleet_pacer, settle
+from tests.support.pacing import HOST, MIDNIGHT, finish, wants
+from tests.support.redis_servers import RedisServer, client_at, serving_by_tls
 from tests.support.tasks import ended
-from tests.wire.fleet.members import Members, visit
-from tests.wire.fleet.switch import Switch
+from tests.wire.fleet.members import CountingWire, Members, visit
+from tests.wire.fleet.proxies import Switch
 
 pytestmark = pytest.mark.realtime
 
@@ -28,18 +35,24 @@ pytestmark = pytest.mark.realtime
 # One pace
 
 
-async def test_members_take_turns_in_the_order_in_which_they_came(fleet: Members) -> None:
-    order: list[str] = []
+def never_late(prefix: str) -> FleetOptions:
+    """Return options by which no answer is late, however busy this machine is."""
+    return FleetOptions(prefix=prefix, timeout_s=30.0, slack=1.0, max_slack_s=30.0)
 
-    async def crawl(name: str, pacer: Pacer) -> None:
-        for _ in range(4):
+
+async def test_members_take_turns_in_the_order_in_which_they_came(fleet: Members, prefix: str) -> None:
+    order: list[int] = []
+
+    async def crawl(place: int, pacer: Pacer) -> None:
+        for _ in range(3):
             permit = await pacer.start(wants())
-            order.append(name)
+            order.append(place)
             finish(permit, 200)
 
-    members = [fleet.member() for _ in range(3)]
-    await asyncio.gather(*(crawl(str(place), pacer) for place, pacer in enumerate(members) for _ in range(2)))
-    counts = [[order[:end].count(str(place)) for place in range(3)] for end in range(3, 24)]
+    options = PacingOptions(min_delay_s=0.02, adaptive_factor=0.0)
+    members = [fleet.member(options, fleet=never_late(prefix)) for _ in range(3)]
+    await asyncio.gather(*(crawl(place, pacer) for place, pacer in enumerate(members) for _ in range(2)))
+    counts = [[order[:end].count(place) for place in range(3)] for end in range(3, 18)]
     assert all(max(count) - min(count) <= 2 for count in counts), order
 
 
@@ -48,32 +61,83 @@ async def test_several_may_be_under_way_in_the_whole_fleet_and_no_more(fleet: Me
     members = [fleet.member(options) for _ in range(2)]
     first, second = [await pacer.start(wants()) for pacer in members]
     with pytest.raises(TooFar, match="in-flight"):
-        await members[0].start(wants(), 0.3)
+        await members[0].start(wants(), 0.2)
     finish(first, 200)
     third = await members[1].start(wants(), 5.0)
     for permit in (second, third):
         finish(permit, 200)
 
 
-async def test_a_start_that_is_given_back_costs_the_fleet_nothing(fleet: Members) -> None:
+async def test_start_that_is_given_back_costs_the_fleet_nothing(fleet: Members) -> None:
     one, other = [fleet.member(PacingOptions(min_delay_s=2.0)) for _ in range(2)]
     (await one.start(wants())).give_back()
     finish(await other.start(wants(), 1.5), 200)
 
 
+async def test_hundred_hosts_are_granted_in_one_round_trip(fleet: Members, server: RedisServer, prefix: str) -> None:
+    wire = CountingWire(client_at(server.url))
+    pacer = fleet.member(wire=wire, fleet=never_late(prefix))
+    await pacer.closed_until(HOST)  # it is connected
+    wire.trips = 0
+    answers = await pacer.try_starts([wants(host=f"host{number}.example") for number in range(100)])
+    assert wire.trips == 1
+    for answer in answers:
+        assert not isinstance(answer, NotYet)
+        finish(answer, 200)
+
+
 async def test_fleets_in_two_databases_of_a_server_do_not_hear_each_other(fleet: Members, server: RedisServer) -> None:
-    address = server.url.rpartition("/")[0]
-    first = fleet.member(link=fleet.link(f"{address}/0"))
-    finish(await first.start(wants(), 5.0), 200)
-    other = fleet.member(link=fleet.link(f"{address}/1"))  # it joins a roster of another epoch, and says so
-    finish(await other.start(wants(), 5.0), 200)
-    finish(await first.start(wants(), 5.0), 200)
+    first, other = [fleet.member(url=f"{server.url.rpartition('/')[0]}/{database}") for database in (0, 1)]
+    for pacer in (first, other, first):  # the other one joins a roster of another epoch, and says so
+        finish(await pacer.start(wants(), 5.0), 200)
     assert fleet.events == []
+
+
+async def test_two_prefixes_of_which_one_begins_with_the_other_are_two_fleets(fleet: Members, prefix: str) -> None:
+    options = PacingOptions(min_delay_s=2.0)
+    one, other = fleet.member(options), fleet.member(options, fleet=FleetOptions(prefix=f"{prefix}host:"))
+    await visit(one, 429)
+    finish(await other.start(wants(), 1.5), 200)
+    assert await other.closed_until(HOST) is None
+
+
+async def test_refusal_closes_a_host_for_all_and_each_denial_after_it_for_longer(fleet: Members) -> None:
+    options = PacingOptions(min_delay_s=0.02, refused_min_s=0.5, refused_after=3, adaptive_factor=0.0)
+    one, other = fleet.member(options), fleet.member(options)
+    for _ in range(3):
+        await visit(one, 403)
+    with pytest.raises(TooFar, match="by refused"):
+        await other.start(wants(), 0.2)
+    await visit(other, 403)  # after the closing; its first denial in this process
+    assert other.hosts()[HOST].refusal == Refusal(2, "403")
+    with pytest.raises(TooFar, match="by refused"):
+        await one.start(wants(), 0.6)
+
+
+@pytest.mark.full
+async def test_backoff_doubles_whoever_is_refused(fleet: Members) -> None:
+    options = PacingOptions(min_delay_s=0.1, backoff_min_s=0.5, adaptive_factor=0.0)
+    members = [fleet.member(options) for _ in range(2)]
+    for place in range(3):
+        await visit(members[place % 2], 429)
+    closed_s = [event.closed_s for event in fleet.events if isinstance(event, HostClosed) and event.status == 429]
+    assert [round(seconds / 0.5) for seconds in closed_s] == [1, 2, 4]
+
+
+@pytest.mark.full
+async def test_slow_host_is_slow_for_all(fleet: Members) -> None:
+    options = PacingOptions(min_delay_s=0.1, adaptive_factor=20.0)
+    one, other = fleet.member(options), fleet.member(options)
+    permit = await one.start(wants())
+    await asyncio.sleep(0.5)
+    finish(permit, 200)
+    with pytest.raises(TooFar, match="by adaptive"):
+        await other.start(wants(), 3.0)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("pause_s", [0.0, 0.3])
-async def test_a_member_whose_tasks_are_cancelled_by_others_goes_on(fleet: Members, pause_s: float) -> None:
+async def test_member_whose_tasks_are_cancelled_by_others_goes_on(fleet: Members, pause_s: float) -> None:
     others = asyncio.all_tasks()
     one, other = fleet.member(), fleet.member()
     permit = await one.start(wants())
@@ -93,39 +157,150 @@ async def test_a_member_whose_tasks_are_cancelled_by_others_goes_on(fleet: Membe
     await visit(one)
 
 
-@pytest.mark.full
-async def test_a_backoff_doubles_whoever_is_refused(fleet: Members) -> None:
-    options = PacingOptions(min_delay_s=0.1, backoff_min_s=0.5, adaptive_factor=0.0)
-    members = [fleet.member(options) for _ in range(2)]
-    for place in range(3):
-        await visit(members[place % 2], 429)
-    closed_s = [event.closed_s for event in fleet.events if isinstance(event, HostClosed) and event.status == 429]
-    assert [round(seconds / 0.5) for seconds in closed_s] == [1, 2, 4]
+# In the time of a clock that the test moves
 
 
-async def test_a_refusal_closes_a_host_for_all_and_each_denial_after_it_for_longer(fleet: Members) -> None:
-    options = PacingOptions(min_delay_s=0.05, refused_min_s=0.5, refused_after=3, adaptive_factor=0.0)
-    one, other = fleet.member(options), fleet.member(options)
-    for _ in range(3):
-        await visit(one, 403)
-    with pytest.raises(TooFar, match="by refused"):
-        await other.start(wants(), 0.2)
-    await visit(other, 403)  # after the closing; its first denial in this process
-    refusal = other.hosts()[HOST].refusal
-    assert refusal == Refusal(2, "403")
-    with pytest.raises(TooFar, match="by refused"):
-        await one.start(wants(), 0.6)
+class SlowProcess(ManualWire):
+    """Its process comes to each answer about a start a quarter of a second late."""
+
+    reserved = 0
+
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+        replies = await super().exchange(calls, epochs)
+        if any(call.script is Script.RESERVE for call in calls):
+            assert isinstance(self._clock, ManualClock)
+            self._clock.advance(0.25)
+            type(self).reserved += 1
+        return replies
 
 
-@pytest.mark.full
-async def test_a_slow_host_is_slow_for_all(fleet: Members) -> None:
-    options = PacingOptions(min_delay_s=0.1, adaptive_factor=20.0)
-    one, other = fleet.member(options), fleet.member(options)
-    permit = await one.start(wants())
-    await asyncio.sleep(0.5)
+class Cut(ManualWire):
+    """A wire that breaks once ``cut`` is true."""
+
+    cut = False
+
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+        if self.cut:
+            raise WireLost("cut")
+        return await super().exchange(calls, epochs)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(MIDNIGHT)
+
+
+MakeMember = Callable[..., FleetPacer]
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+async def member(clock: ManualClock, prefix: str, events: list[Event]) -> AsyncIterator[MakeMember]:
+    """Make members whose hosts have an interval of a minute."""
+    made, publisher = [], Publisher()
+    publisher.subscribe(events.append)
+
+    def make(wire_type: type[ManualWire] = ManualWire, max_concurrent: int = 1) -> FleetPacer:
+        options = PacingOptions(min_delay_s=60.0, max_concurrent=max_concurrent, adaptive_factor=0.0)
+        made.append(fleet_pacer(options, clock, publisher, prefix, wire_type))
+        return made[-1]
+
+    yield make
+    for pacer in made:
+        await pacer.aclose()
+
+
+async def test_process_that_is_always_late_becomes_patient_and_starts(member: MakeMember) -> None:
+    async with asyncio.timeout(10):
+        permit = await member(SlowProcess).start(wants())
+    assert 1 < SlowProcess.reserved < 20
     finish(permit, 200)
-    with pytest.raises(TooFar, match="by adaptive"):
-        await other.start(wants(), 3.0)
+
+
+async def test_close_ends_the_wait_for_another_process_at_once(member: MakeMember) -> None:
+    other, pacer = member(), member()
+    finish(await other.start(wants()), 200)
+    waiting = asyncio.ensure_future(pacer.start(wants()))
+    await settle()
+    assert pacer.waiting == 1
+    await pacer.aclose()
+    await settle()
+    assert waiting.done()
+    with pytest.raises(ClosedError):
+        await waiting
+
+
+async def test_who_waits_for_another_process_is_told_at_once_that_redis_is_away(
+    member: MakeMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, pacer = member(), member(Cut)
+    finish(await other.start(wants()), 200)
+    waiting = asyncio.ensure_future(pacer.start(wants()))
+    await settle()
+    before = pacer.hosts()[HOST].fleet_wait
+    monkeypatch.setattr(Cut, "cut", True)
+    pacer.close_host("elsewhere.example", MIDNIGHT + 9, Bound.BACKOFF)  # the next call finds that Redis is away
+    await settle()
+    after = pacer.hosts()[HOST].fleet_wait
+    assert before is not None
+    assert after is not None
+    assert (before.bound_by, after.bound_by) == (Bound.FLOOR, Bound.FLEET)
+    waiting.cancel()
+
+
+async def test_cancelled_starts_put_off_nobody(member: MakeMember, clock: ManualClock) -> None:
+    before, one, other = [member(max_concurrent=4) for _ in range(3)]
+    finish(await before.start(wants()), 200)
+    tasks = []
+    for pacer in (one, other):
+        tasks.append(asyncio.create_task(pacer.start(wants())))
+        await settle()
+        clock.advance(10.0)
+    for task in tasks:  # in the order in which their starts were granted
+        await ended([task])
+        await settle()
+    starting = asyncio.create_task(other.start(wants()))
+    await settle()
+    clock.advance(39.0)
+    await settle()
+    assert not starting.done()
+    clock.advance(1.1)
+    await settle()
+    assert starting.done()
+    finish(await starting, 200)
+
+
+async def test_lost_keys_are_noticed_before_anything_starts(
+    member: MakeMember, events: list[Event], clock: ManualClock, server: RedisServer, prefix: str
+) -> None:
+    holder, other = member(), member()
+    held = await holder.start(wants())
+    waiting = asyncio.create_task(other.start(wants()))
+    await settle()
+    async with client_at(server.url) as redis:
+        await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}*")])
+    clock.advance(1.0)
+    holder.close_host("elsewhere.example", MIDNIGHT + 9, Bound.BACKOFF)  # the next call finds that Redis is empty
+    async with asyncio.timeout(20.0):
+        while sum(isinstance(event, FleetBack) for event in events) < 2:  # the other one hears of it
+            await asyncio.sleep(0.01)
+    assert ["lost data" in event.error for event in events if isinstance(event, FleetAway)] == [True, True]
+    clock.advance(120.0)
+    await settle()
+    assert not waiting.done()
+    finish(held, 200)
+    await settle()
+    clock.advance(59.0)
+    await settle()
+    assert not waiting.done()
+    clock.advance(1.1)
+    await settle()
+    assert waiting.done()
+    finish(await waiting, 200)
 
 
 # Redis
@@ -138,6 +313,7 @@ async def test_keys_expire_by_themselves(fleet: Members, redis: Redis, prefix: s
     assert 590_000 < await redis.pttl(f"{prefix}host:{HOST}") <= 600_000
 
 
+@pytest.mark.usefixtures("short_holds")
 async def test_scripts_that_redis_has_forgotten_are_loaded_again(fleet: Members, redis: Redis) -> None:
     pacer = fleet.member()
     await visit(pacer)
@@ -147,22 +323,24 @@ async def test_scripts_that_redis_has_forgotten_are_loaded_again(fleet: Members,
 
 
 @pytest.mark.parametrize("own_server", [("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")], indirect=True)
-async def test_a_redis_that_evicts_keys_is_an_error(fleet: Members, own_server: RedisServer) -> None:
+async def test_redis_that_evicts_keys_is_an_error(fleet: Members, own_server: RedisServer) -> None:
     with pytest.raises(ConfigurationError, match=r"allkeys-lru.*noeviction"):
-        await fleet.member(link=fleet.link(own_server.url)).start(wants())
+        await fleet.member(url=own_server.url).start(wants())
 
 
-async def test_a_redis_with_tls_and_a_password_serves_a_fleet(fleet: Members, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("short_holds")
+async def test_redis_with_tls_and_a_password_serves_a_fleet(fleet: Members, tmp_path: Path) -> None:
     with serving_by_tls(tmp_path) as (url, ca):
-        pacer = fleet.member(link=fleet.link(f"{url}?ssl_ca_certs={ca}"))
+        pacer = fleet.member(url=f"{url}?ssl_ca_certs={ca}")
         one_mono = await visit(pacer)
         assert await visit(pacer) - one_mono >= 0.1
 
 
-async def test_a_sentinel_names_the_redis(fleet: Members, own_server: RedisServer) -> None:
+@pytest.mark.usefixtures("short_holds")
+async def test_sentinel_names_the_redis(fleet: Members, own_server: RedisServer) -> None:
     monitor = f"sentinel monitor fleet 127.0.0.1 {own_server.port} 1\n"
     with RedisServer("--sentinel", config=monitor) as sentinel:
-        pacer = fleet.member(link=fleet.link(f"redis+sentinel://127.0.0.1:{sentinel.port}/fleet/0"))
+        pacer = fleet.member(url=f"redis+sentinel://127.0.0.1:{sentinel.port}/fleet/0")
         one_mono = await visit(pacer)
         assert await visit(pacer) - one_mono >= 0.1
         await fleet.aclose()
@@ -172,20 +350,19 @@ async def test_a_sentinel_names_the_redis(fleet: Members, own_server: RedisServe
 
 
 @pytest.mark.full
-async def test_a_young_redis_may_have_forgotten_the_last_interval(fleet: Members) -> None:
-    with RedisServer() as server:
-        pacer = fleet.member(PacingOptions(min_delay_s=4.0), fleet.link(server.url))
-        with pytest.raises(TooFar, match="by fleet"):
-            await pacer.start(wants(), 1.0)
-        finish(await pacer.start(wants(), 30.0), 200)
+async def test_young_redis_may_have_forgotten_the_last_interval(fleet: Members, own_server: RedisServer) -> None:
+    pacer = fleet.member(PacingOptions(min_delay_s=4.0), url=own_server.url)
+    with pytest.raises(TooFar, match="by fleet"):
+        await pacer.start(wants(), 1.0)
+    finish(await pacer.start(wants(), 30.0), 200)
 
 
 @pytest.mark.weekly
-async def test_a_redis_that_starts_empty_learns_again_which_hosts_are_slow(
+async def test_redis_that_starts_empty_learns_again_which_hosts_are_slow(
     fleet: Members, own_server: RedisServer
 ) -> None:
     options = PacingOptions(min_delay_s=0.1, adaptive_factor=20.0)
-    one, other = [fleet.member(options, fleet.link(own_server.url)) for _ in range(2)]
+    one, other = [fleet.member(options, url=own_server.url) for _ in range(2)]
     await other.closed_until(HOST)
     permit = await one.start(wants())
     await asyncio.sleep(0.5)
@@ -205,13 +382,12 @@ async def test_another_server_behind_a_proxy_is_noticed(
 ) -> None:
     await asyncio.sleep(2.0)  # so that it is no young server
     async with Switch(own_server.port) as switch:
-        pacer = fleet.member(PacingOptions(min_delay_s=2.0), fleet.link(switch.url))
-        other = fleet.member(PacingOptions(min_delay_s=2.0), fleet.link(switch.url))
+        pacer, other = [fleet.member(PacingOptions(min_delay_s=2.0), url=switch.url) for _ in range(2)]
         await other.closed_until(HOST)
         began_mono = await visit(pacer)
         await switch.move(server.port)
         await asyncio.sleep(0.5)
         finish(await other.start(wants(), 30.0), 200)
         assert time.monotonic() - began_mono >= 2.0
-        assert any(isinstance(event, FleetAway) and "taken its place" in event.error for event in fleet.events)
+        assert any("taken its place" in error for error in fleet.aways)
         await fleet.aclose()

@@ -4,36 +4,64 @@ import asyncio
 import signal
 import time
 from asyncio.subprocess import PIPE, Process
-from contextlib import AsyncExitStack
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_hex
 
 import pytest
+from aiohttp import web
 from redis.asyncio import Redis
+from yarl import URL
 
 from tests.support.programs import started
 from tests.support.redis_servers import EXECUTABLES, shared_server
-from tests.support.tiers import first_of
-from tests.wire.fleet.asker import Job
-from tests.wire.fleet.robots_site import Robots, RobotsSite
+from tests.support.sites import Server, serving
+from tests.wire.fleet.asker import PATHS, Job
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.full]
 
 FIRST, *OTHERS = EXECUTABLES
 # Starting processes takes long on a busy machine.
 servers = pytest.mark.parametrize("server", [FIRST, *(pytest.param(name, marks=pytest.mark.weekly) for name in OTHERS)])
 
 
-async def asker_of(stack: AsyncExitStack, job: Job, number: int) -> Process:
-    """Start an asker, which waits for ``told``."""
-    process = await started("fleet.asker", job.to_json(), str(number), stdin=PIPE, stdout=PIPE, stderr=PIPE)
-    stack.push_async_callback(ended, process)
-    return process
+def status_of(origin: int) -> int:
+    """Return the status of the robots.txt of an origin: most have a file, each of its neighbours another one."""
+    return {17: 404, 18: 503, 19: 429}.get(origin % 20, 200)
+
+
+class Sites(Server):
+    """Many hosts, which answer nothing while ``hangs`` is set."""
+
+    hangs = False
+
+    async def respond(self, request: web.Request) -> web.Response:
+        if self.hangs:
+            await asyncio.sleep(3_600)
+        origin = int(request.host.partition(".")[0].removeprefix("host"))
+        await asyncio.sleep(0.05 * (origin % 7) / 7)
+        text = f"User-agent: *\nDisallow: /{origin % PATHS}\n"
+        return web.Response(status=status_of(origin), text=text, headers={"Retry-After": "600"})
+
+
+def right_answers(job: Job, asker: int) -> str:
+    def allows(origin: int, path: int) -> bool:
+        return status_of(origin) == 404 or (status_of(origin) == 200 and path != origin % PATHS)
+
+    return "".join("01"[allows(*question)] for question in job.asked_by(asker))
 
 
 async def ended(process: Process) -> None:
     if process.returncode is None:
         process.kill()
         await process.wait()
+
+
+async def asker_of(stack: AsyncExitStack, job: Job, number: int) -> Process:
+    """Start an asker, which waits for ``told``."""
+    process = await started("wire.fleet.asker", job.to_json(), str(number), stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    stack.push_async_callback(ended, process)
+    return process
 
 
 async def told(process: Process) -> None:
@@ -50,67 +78,51 @@ async def answered(process: Process) -> str:
     return printed.decode().strip()
 
 
-def right_answers(job: Job, site: RobotsSite, asker: int) -> str:
-    return "".join("01"[site.robots[origin].allows(path)] for origin, path in job.asked_by(asker))
+FEW = (60, 600)
+MANY = pytest.param(500, 12_500, False, marks=[pytest.mark.weekly, pytest.mark.timeout(400)])  # 50,000 questions
 
 
-async def check_one_fetch_each(server: str, *, origins: int, questions: int, is_fleet: bool = False) -> None:
+@servers
+@pytest.mark.parametrize(("origins", "questions", "is_fleet"), [(*FEW, True), (*FEW, False), MANY])
+async def test_four_processes_fetch_each_file_once_and_answer_right(
+    server: str, origins: int, questions: int, *, is_fleet: bool
+) -> None:
     async with AsyncExitStack() as stack:
-        site = await stack.enter_async_context(RobotsSite([Robots.of_host(number) for number in range(origins)]))
-        job = Job(shared_server(server).url, f"{token_hex(4)}:", site.port, origins, questions, is_fleet=is_fleet)
+        site = await stack.enter_async_context(asynccontextmanager(serving)(Sites()))
+        port = URL(site.base).port or 0
+        job = Job(shared_server(server).url, f"{token_hex(4)}:", port, origins, questions, is_fleet=is_fleet)
         askers = [await asker_of(stack, job, asker) for asker in range(4)]
         for asker in askers:
             await told(asker)
-        answers = await asyncio.gather(*(answered(asker) for asker in askers))
-        assert answers == [right_answers(job, site, asker) for asker in range(4)]
-        assert {len(starts) for starts in site.starts.values()} == {1}
-        assert site.requests == origins
-
-
-@pytest.mark.full
-@servers
-@pytest.mark.parametrize("is_fleet", first_of(1, [True, False]))
-async def test_four_processes_fetch_each_file_once_and_answer_right(server: str, *, is_fleet: bool) -> None:
-    await check_one_fetch_each(server, origins=60, questions=600, is_fleet=is_fleet)
-
-
-@pytest.mark.weekly
-@pytest.mark.timeout(400)
-@servers
-@pytest.mark.full
-async def test_50_000_questions_about_500_origins_make_500_requests(server: str) -> None:
-    await check_one_fetch_each(server, origins=500, questions=12_500)
-
-
-async def left_s(job: Job, origin: int) -> float:
-    """Return for how long the lease of a file still lasts; 0 if there is none."""
-    async with Redis.from_url(job.redis_url) as client:
-        key = f"{job.prefix}{{record:http://host{origin}.example:{job.port}}}lease"
-        return max(0.0, await client.pttl(key) / 1000)
+        answers = await asyncio.gather(*map(answered, askers))
+    assert answers == [right_answers(job, asker) for asker in range(4)]
+    asked = Counter(seen.headers["Host"] for seen in site.seen)
+    assert asked == {f"host{origin}.example:{port}": 1 for origin in range(origins)}
 
 
 @servers
-@pytest.mark.full
 @pytest.mark.parametrize("late_s", [pytest.param(0.1, marks=pytest.mark.weekly), 5.0])  # the machine may be busy
-async def test_a_leader_that_is_killed_in_mid_fetch_is_replaced_when_its_lease_ends(server: str, late_s: float) -> None:
+async def test_leader_that_is_killed_in_mid_fetch_is_replaced_when_its_lease_ends(server: str, late_s: float) -> None:
     lease_s = 2.0  # it is renewed in time on a busy machine, too
     async with AsyncExitStack() as stack:
-        site = await stack.enter_async_context(RobotsSite([Robots(200, "User-agent: *\nDisallow: /a", 0.0)]))
-        job = Job(shared_server(server).url, f"{token_hex(4)}:", site.port, 1, 20, lease_s)
+        site = await stack.enter_async_context(asynccontextmanager(serving)(Sites()))
+        job = Job(shared_server(server).url, f"{token_hex(4)}:", URL(site.base).port or 0, 1, 20, lease_s)
         leader, *others = [await asker_of(stack, job, asker) for asker in range(3)]
-        site.hang.add(0)
+        site.hangs = True
         await told(leader)
         async with asyncio.timeout(30):
-            while not site.requests:
+            while not site.seen:
                 await asyncio.sleep(0.01)
         for other in others:
             await told(other)
         await asyncio.sleep(1.5 * lease_s)  # the lease is renewed: nobody else fetches
-        assert site.requests == 1
-        site.hang.clear()
+        assert len(site.seen) == 1
+        site.hangs = False
         leader.send_signal(signal.SIGKILL)
-        ends_mono = time.monotonic() + await left_s(job, 0)
+        async with Redis.from_url(job.redis_url) as client:
+            left_ms = await client.pttl(f"{job.prefix}{{record:http://host0.example:{job.port}}}lease")
+        ends_mono = time.monotonic() + max(0, left_ms) / 1000
         for place, other in enumerate(others, start=1):
-            assert await answered(other) == right_answers(job, site, place)
-        [_, second] = site.starts[0]
-        assert -0.01 < second - ends_mono < late_s  # Redis counts whole milliseconds
+            assert await answered(other) == right_answers(job, place)
+    assert len(site.seen) == 2
+    assert -0.01 < site.seen[1].started - ends_mono < late_s  # Redis counts whole milliseconds
