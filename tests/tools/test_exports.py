@@ -62,6 +62,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.full  # two seconds
 def test_each_module_imports_alone() -> None:
     assert run_code(_IMPORT_EACH, *MODULES).stdout == ""
 

@@ -294,17 +294,18 @@ def test_a_clock_tells_both_times_and_does_not_go_back() -> None:
 
 
 async def test_scripted_fetcher_answers_for_robots_txt_by_origin_and_for_other_files_by_url() -> None:
-    fetcher = ScriptedFetcher({SITE: "User-agent: *", f"{SITE}/data.txt": [500, "Dataset: /d"]})
+    fetcher = ScriptedFetcher({SITE: "User-agent: *", f"{SITE}/data.txt": [500, 503, "Dataset: /d"]})
     origin = Origin.of(SITE)
     data_txt = FetchRequest(origin, 5, path="/data.txt")
-    asked = [FetchRequest(origin, 5), data_txt, data_txt, FetchRequest(origin, 5, path="/other.txt")]
+    asked = [FetchRequest(origin, 5), data_txt, data_txt, data_txt, FetchRequest(origin, 5, path="/other.txt")]
     assert [await fetcher.fetch(request) for request in asked] == [
         FetchResponse(200, f"{SITE}/robots.txt", body=b"User-agent: *"),
         FetchResponse(500, f"{SITE}/data.txt"),
+        FetchResponse(503, f"{SITE}/data.txt"),
         FetchResponse(200, f"{SITE}/data.txt", body=b"Dataset: /d"),
         FetchResponse(404, f"{SITE}/other.txt"),
     ]
-    assert (fetcher.count(SITE), fetcher.count(f"{SITE}/data.txt")) == (1, 2)
+    assert (fetcher.count(SITE), fetcher.count(f"{SITE}/data.txt")) == (1, 3)
 
 
 def test_resolver_refuses_a_str_instead_of_a_list_of_addresses() -> None:

@@ -625,17 +625,20 @@ async def test_ctrl_c_ends_it_though_nobody_reads_its_output(signals: int) -> No
 
 @pytest.mark.realtime
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-async def test_in_a_terminal_a_table_is_shown_and_ctrl_c_leaves_two_lines(little: LittleWeb) -> None:
+async def test_in_a_terminal_a_table_is_shown_and_ctrl_c_leaves_two_lines() -> None:
     ours, terminal = os.openpty()
-    process = await asyncio.create_subprocess_exec(*COMMAND, "crawl", *little.front_pages, stderr=terminal)
-    os.close(terminal)
-    so_far = bytearray()
-    reading = asyncio.create_task(asyncio.to_thread(read_terminal, ours, so_far))
-    while b"waits for its pace" not in so_far:
-        await asyncio.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    shown = (await reading).decode()
-    assert await process.wait() == 130
+    async with serving(Pages(numbered(9))) as one, serving(Pages(numbered(9)), "localhost") as other:
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, "crawl", f"{one.base}/", f"{other.base}/", stderr=terminal
+        )
+        os.close(terminal)
+        so_far = bytearray()
+        reading = asyncio.create_task(asyncio.to_thread(read_terminal, ours, so_far))
+        while b"waits for its pace" not in so_far:
+            await asyncio.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        shown = (await reading).decode()
+        assert await process.wait() == 130
     assert "queued" in shown
     assert "waits for its pace" in shown
     assert "\x1b[?25h" in shown  # the cursor

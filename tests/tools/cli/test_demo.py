@@ -323,6 +323,7 @@ def check_report(name: str, code: int, out: str) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)  # a busy machine runs the slow ones again
 def test_gates_that_cheat_fail_and_their_offences_are_reported() -> None:
     # One test, because the runs share the time in which each of them waits.
     runs = sabotaged_runs()

@@ -22,7 +22,6 @@ from politesse import Disallowed, Gatekeeper, HostPolicy, PoliteQueue, Reason, V
 from politesse.errors import ConfigurationError, StoreError
 from politesse.events import ComponentFailed, Decided, Event
 from politesse.ledger import Ledger, LedgerOptions, LedgerReader, RecordedDecision, RecordedTurn, Snapshot, verify
-from politesse.ledger import _ledger as writing
 from politesse.ports import FetchResponse
 from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -305,7 +304,7 @@ async def test_rows_beyond_the_limit_are_dropped_counted_and_warned_of_once(
 
 
 async def test_large_files_that_wait_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_MAX_BODIES", 25_000)
+    monkeypatch.setattr("politesse.ledger._ledger._MAX_BODIES", 25_000)
     sites = {f"https://{number}.example": "#" * 10_000 for number in range(10)}
     ledger = Ledger(path)
     async with gate_of(ScriptedFetcher(sites), ledger) as gate:
@@ -319,7 +318,7 @@ async def test_large_files_that_wait_are_bounded(path: Path, monkeypatch: pytest
 async def test_a_full_disk_is_reported_once_and_rows_are_written_later_or_counted_at_the_close(
     path: Path, fetcher: ScriptedFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_RETRY_S", 0.01)
+    monkeypatch.setattr("politesse.ledger._ledger._RETRY_S", 0.01)
     fill = "CREATE TRIGGER full BEFORE INSERT ON ledger_rows BEGIN SELECT RAISE(ABORT, 'no room'); END"
     failures: list[ComponentFailed] = []
     ledger = Ledger(path)
