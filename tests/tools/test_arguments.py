@@ -202,7 +202,6 @@ UNUSUAL: Final = {
     "exempt": "",  # without a reason
     "fleet": "None",  # "5" is no URL
     "max_refusals": "None int",
-    **dict.fromkeys(("max_entries_bytes", "max_site_files_bytes", "max_concurrent_fetches"), "int float"),
     "journal": " ".join(BAD),  # the error names it "path"
 }
 

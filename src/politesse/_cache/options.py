@@ -93,9 +93,9 @@ class CacheOptions:
             "stale_if_unreachable_s": (DAY_S, 30 * DAY_S),
             "retry_max_s": (0.001, DAY_S),
             "retry_min_s": (0.001, self.retry_max_s),
-            "max_entries_bytes": (1.0, float("inf")),
-            "max_site_files_bytes": (1.0, float("inf")),
-            "max_concurrent_fetches": (1.0, float("inf")),
+            "max_entries_bytes": (1, float("inf")),
+            "max_site_files_bytes": (1, float("inf")),
+            "max_concurrent_fetches": (1, float("inf")),
             "store_timeout_s": (0.001, 3_600.0),
         }
         if self.stale_if_unreachable_s is None:

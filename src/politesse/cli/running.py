@@ -24,7 +24,7 @@ from politesse.errors import ConfigurationError, InvalidURL, PolitesseError, Pol
 from politesse.events import Event, FleetAway, FleetBack
 from politesse.fetch import AiohttpFetcher
 from politesse.fetch._options import MIN_BODY_BYTES
-from politesse.options import FleetOptions
+from politesse.options import FleetOptions, SharedPacer
 from politesse.page.html import MAX_BYTES
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
@@ -108,8 +108,9 @@ class GateOptions:
             ConfigurationError: the file is not a store, or cannot be used; or the URL of the fleet is invalid.
         """
         fetch = self.fetch_options() if fetcher is None else None
+        pacer = None if fetcher is None else SharedPacer()  # a OneFetch answers each gate, and requests one file
         async with Gatekeeper(
-            USER_AGENT, dialect=dialect, fetch=fetch, fetcher=fetcher, store=self.store, fleet=self.fleet
+            USER_AGENT, dialect=dialect, fetch=fetch, fetcher=fetcher, store=self.store, pacer=pacer, fleet=self.fleet
         ) as gate:
             gate.subscribe(_tell_of_fleet)
             with warnings.catch_warnings(action="ignore", category=PolitesseWarning):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from politesse.clock import SystemClock
 from politesse.robots import Dialect
 from politesse.robots.lint import CODES
 from tests.tools.cli.command import Origin, politesse, serving
@@ -230,7 +231,15 @@ async def test_json_of_explain_has_the_keys_of_check_and_five_more(file: str) ->
     assert [(one["line"], one["length"]) for one in told["matches"]] == [(6, 2), (7, 4)]
 
 
-async def test_robots_txt_is_fetched_once_for_all_dialects_and_a_status_that_decides_is_explained() -> None:
+async def test_robots_txt_is_fetched_once_for_all_dialects_and_a_status_that_decides_is_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(_: SystemClock, seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
     async with serving(Origin(ROBOTS)) as origin:
         done = await politesse("explain", f"{origin.base}/a/b", "--all-dialects")
         assert (done.code, len(done.out.splitlines()), origin.paths) == (0, len(Dialect), ["/robots.txt"])
@@ -239,6 +248,7 @@ async def test_robots_txt_is_fetched_once_for_all_dialects_and_a_status_that_dec
             origin.status = status
             done = await politesse("explain", f"{origin.base}/a")
             assert (done.code, why in done.out, "User-agent" in done.out) == (code, True, False), status
+    assert waits == []
 
 
 async def test_undecided_verdict_exits_2() -> None:
