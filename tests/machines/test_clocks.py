@@ -208,6 +208,7 @@ def told(gate: Gatekeeper, url: str) -> object:
 
 
 @example(ROBOTS[0], "https://example.com", "/a/../a", 0.0)
+@example(ROBOTS[0], "https://example.com", "/A", 0.0)
 @settings(max_examples=1_000)
 @given(
     st.sampled_from(ROBOTS),

@@ -315,10 +315,15 @@ async def test_a_host_that_would_wait_too_long_is_given_up(queue: Queue, caplog:
 # The end
 
 
-async def test_a_closed_queue_refuses_urls(queue: Queue) -> None:
+async def test_a_closed_queue_refuses_urls_also_those_that_wait_for_room(queue: Queue) -> None:
+    queue = queue.made(maxsize=1)
+    await queue.put(f"{A}/1")
+    waits = asyncio.create_task(queue.put(f"{A}/2"))
+    await settle()
     queue.close()
-    with pytest.raises(QueueClosed, match="put after the queue was closed"):
-        await queue.put(f"{A}/1")
+    for use in (waits, queue.put(f"{A}/3")):
+        with pytest.raises(QueueClosed, match="put after the queue was closed"):
+            await asyncio.wait_for(use, 10)
 
 
 async def test_an_answer_in_the_moment_of_the_close_starts_nothing() -> None:
