@@ -175,7 +175,7 @@ class HostClosed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HostOpened(Event):
-    """A host that was closed has granted a turn again.
+    """A host that was closed has granted a turn again, or nobody has asked for it until its pace was over.
 
     >>> HostOpened("example.com").host
     'example.com'

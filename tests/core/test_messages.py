@@ -313,6 +313,18 @@ async def test_page_that_answers_503_is_logged_as_its_host_closes_and_as_it_open
     assert opens == "INFO pacing: a.test is open again"
 
 
+async def test_a_host_that_opens_while_nobody_asks_for_it_is_logged_once(
+    caplog: pytest.LogCaptureFixture, gate: ScriptedGate
+) -> None:
+    async with gate.turn(f"{SITE}/") as turn:
+        turn.observe(503, {"Retry-After": "100"})
+    await gate.clock.sleep(300.0)
+    async with gate.turn(f"{SITE}/a"):
+        closes, opens = lines(caplog, "INFO", "WARNING")
+    assert " is closed until " in closes
+    assert opens == "INFO pacing: a.test is open again"
+
+
 # Errors
 
 TREE: Final = re.compile(

@@ -624,6 +624,8 @@ class LocalPacer:
             if host.busy_until(self._active.marks.requested.kept_s, now_mono, now_wall) > now_mono:
                 self._advance(host)
             else:
+                if host.closed_mono != NEVER:
+                    self._reports.opened(host)
                 self._active.forget(host, now_mono)
 
     def _look_behind(self, host: PacedHost, now_mono: float) -> None:

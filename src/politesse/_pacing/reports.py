@@ -75,7 +75,7 @@ class Reports:
             self.waits(host, host.head, closed_s, bound_by)
 
     def opened(self, host: PacedHost) -> None:
-        """Publish that a host that was closed has granted a turn again."""
+        """Publish that a host that was closed is open again."""
         host.closed_mono = NEVER
         self.publish(HostOpened(host.host))
 
