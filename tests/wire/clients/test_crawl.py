@@ -119,7 +119,7 @@ async def test_every_client_crawls_and_the_servers_find_no_fault(
     site.redirects = {"/moved": (301, f"{other.base}/far")}
     other.links = ("/b", site.base)
     pages = Pages()
-    written = [f"{site.base}/", site.base.replace("http", "HTTP") + "/y#part", f"{site.base}/é b", f"{site.base}/x?"]
+    written = [site.base.replace("http", "HTTP"), *(site.base + path for path in ("/é b", "/x?", "/y#part"))]
     for url in written:  # as people write them
         await queue.put(url)
     report = await queue.crawl(web_client, pages)
