@@ -49,10 +49,11 @@ async def reports(*parts: tuple[str, object, int]) -> list[list[Any]]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.parametrize(("store", "gate"), first_of(1, [("sqlite", "fleet"), ("redis", "gate")]))
+@pytest.mark.parametrize("kinds", first_of(1, [("sqlite", "fleet"), ("redis", "gate")]))
 async def test_what_is_made_before_a_fork_serves_each_child_unless_it_was_used(
-    redis_server: RedisServer, tmp_path: Path, store: str, gate: str
+    redis_server: RedisServer, tmp_path: Path, kinds: tuple[str, str]
 ) -> None:
+    store, gate = kinds
     place, journal = redis_server.url if store == "redis" else tmp_path / "robots.db", tmp_path / "urls.db"
     redis = redis_server.url if gate == "fleet" else ""
     unused_store, used_store, unused_queue, used_queue, used_gate = await reports(
