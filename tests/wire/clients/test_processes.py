@@ -181,7 +181,7 @@ async def run(path: Path, site: Web, sabotage: str, kill_after_s: float | None) 
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(200.0):  # a guard: a run takes a second or two
             assert await process.stdout.readline() == b"ready\n"
             if kill_after_s is not None:
                 await asyncio.sleep(kill_after_s)
