@@ -261,7 +261,7 @@ async def test_page_of_a_crawl_that_times_out_is_closed(site: Http2Site, gate: G
     queue: PoliteQueue[str] = PoliteQueue(gate)
     for path in ("/silent", "/slow", "/page"):
         await queue.put(f"{site.base}{path}")
-    async with library.http.AsyncClient(http1=False, http2=True, timeout=0.1) as web:
+    async with library.http.AsyncClient(http1=False, http2=True, timeout=0.5) as web:
         await queue.crawl(web, handle, on_error=lambda *_: None)
     assert pages == [f"{site.base}/page"]
     assert (site.beside, site.ended) == ([], [("/silent", "closed"), ("/slow", "closed")])

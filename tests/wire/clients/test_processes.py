@@ -49,15 +49,16 @@ async def reports(*parts: tuple[str, object, int]) -> list[list[Any]]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.parametrize("has_redis", first_of(1, [False, True]))
+@pytest.mark.parametrize("kinds", first_of(1, [("sqlite", "fleet"), ("redis", "gate")]))
 async def test_what_is_made_before_a_fork_serves_each_child_unless_it_was_used(
-    request: pytest.FixtureRequest, tmp_path: Path, *, has_redis: bool
+    redis_server: RedisServer, tmp_path: Path, kinds: tuple[str, str]
 ) -> None:
-    redis = request.getfixturevalue("redis_server").url if has_redis else ""
-    store, journal = ("redis", redis) if has_redis else ("sqlite", tmp_path / "robots.db"), tmp_path / "urls.db"
-    gate = "fleet" if has_redis else "gate"
+    store, gate = kinds
+    place, journal = redis_server.url if store == "redis" else tmp_path / "robots.db", tmp_path / "urls.db"
+    redis = redis_server.url if gate == "fleet" else ""
     unused_store, used_store, unused_queue, used_queue, used_gate = await reports(
-        (*store, 0), (*store, 1), ("queue", journal, 0), ("queue", tmp_path / "used.db", 1), (gate, redis, 1)
+        *((store, place, used) for used in (0, 1)),
+        *(("queue", journal, 0), ("queue", tmp_path / "used.db", 1), (gate, redis, 1)),
     )
     assert unused_store == ["ok", "ok"]
     assert all("StoreError" in one and "before the fork" in one for one in used_store), used_store
@@ -180,7 +181,7 @@ async def run(path: Path, site: Web, sabotage: str, kill_after_s: float | None) 
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(200.0):  # a guard: a run takes a second or two
             assert await process.stdout.readline() == b"ready\n"
             if kill_after_s is not None:
                 await asyncio.sleep(kill_after_s)
