@@ -28,8 +28,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
 from redis import Redis
-from tests.support.redis_servers import RedisServer
-from tests.wire.fleet.proxies import SlowWay
 
 from benchmarks import fleet_model
 from benchmarks.figures import figure
@@ -39,6 +37,8 @@ from politesse import Gatekeeper, PacingOptions, PoliteQueue
 from politesse.options import FleetOptions
 from politesse.queue import QueueClosed
 from politesse.testing import ScriptedFetcher
+from tests.support.redis_servers import RedisServer
+from tests.wire.fleet.proxies import SlowWay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from redis import Redis
+
 from tests.support.redis_servers import EXECUTABLES, RedisServer
 
 if TYPE_CHECKING:

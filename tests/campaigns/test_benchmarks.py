@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
 from benchmarks import __main__ as runner
 from benchmarks import clients, crawl, faults, fleet, plot, scrapy
 from benchmarks.agreement import Compared, Disagreement, compare
@@ -28,7 +29,6 @@ from benchmarks.many_hosts.serving import Counts, Server, permit_open_files, ser
 from benchmarks.many_hosts.web import Size
 from benchmarks.settings import Settings
 from benchmarks.urls import UrlKind, fresh_urls, kind_of
-
 from politesse._pacing.fleet.scripts import Script
 from politesse.testing import FAULTS
 from tests.support.violations import BEFORE_ROBOTS, FORBIDDEN, OVERLAP

@@ -8,13 +8,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from benchmarks.corpus import RobotsFile
 from benchmarks.generator import generate
 from benchmarks.urls import fresh_urls
 from benchmarks.words import word
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from politesse import Gatekeeper, Reason
 from politesse.events import MatchingBounded
 from politesse.origin import MAX_URL_LENGTH

@@ -17,11 +17,11 @@ from threading import Barrier
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
+import politesse
 from benchmarks.corpus import RobotsFile
 from benchmarks.generator import generate
 from benchmarks.urls import fresh_urls
-
-import politesse
 from politesse.errors import InvalidURL
 from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet, native
 from tests.support.examples import examples

@@ -14,11 +14,11 @@ from multiprocessing import get_context
 from typing import Any, Final, TypeVar
 
 import pytest
+from hypothesis import given, settings
+
 from benchmarks.corpus import RobotsFile
 from benchmarks.generator import generate
 from benchmarks.urls import fresh_urls
-from hypothesis import given, settings
-
 from politesse import Origin
 from politesse._gate.usage import Reserved, _weight_bytes
 from politesse.page.tdmrep import parse_tdmrep

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from backports import zstd
+
 from benchmarks.audit import options_of
 from benchmarks.audit_log import planted_log
-
 from politesse import Gatekeeper
 from politesse.audit import Audit, AuditOptions, LogError
 from politesse.errors import ConfigurationError, StoreError
