@@ -14,20 +14,12 @@ from weakref import ref
 import pytest
 
 import politesse.sync
-from politesse import AgentView, Bound, Gatekeeper, HostPolicy, NotYet, PacingOptions, Turn, Verdict
-from politesse.errors import (
-    ClosedError,
-    ConfigurationError,
-    Disallowed,
-    InvalidURL,
-    StoreError,
-    TooFar,
-    TurnHeld,
-    WrongEventLoop,
-)
+from politesse import AgentView, Bound, ClosedError, Disallowed, Gatekeeper, HostPolicy, NotYet, PacingOptions, Turn
+from politesse.errors import ConfigurationError, InvalidURL, StoreError, TooFar, TurnHeld, WrongEventLoop
 from politesse.events import Event, TurnDropped
 from politesse.sync import Gate
 from politesse.testing import ScriptedFetcher
+from politesse.verdict import Verdict
 from tests.support.events import events_of
 from tests.support.scripted import UA
 from tests.support.stores import KeptStore

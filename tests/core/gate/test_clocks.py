@@ -10,19 +10,8 @@ from politesse import CacheOptions, Disallowed, HostPolicy, Reason
 from politesse.queue import PoliteQueue
 from politesse.stores import MemoryStore
 from politesse.testing import Answer, ManualClock
-from tests.core.gate.gates import (
-    CLOSED,
-    DAY,
-    HOUR,
-    OPEN,
-    PAGE,
-    SITE,
-    Answers,
-    Forgetful,
-    ScriptedGate,
-    lasting,
-    refusal,
-)
+from tests.core.gate import gates
+from tests.core.gate.gates import CLOSED, DAY, HOUR, OPEN, PAGE, SITE, Answers, ScriptedGate, lasting, refusal
 from tests.support.tasks import settle
 
 AT_END: Final = CacheOptions(refresh_after=1.0)
@@ -129,7 +118,7 @@ async def test_setting_the_wall_clock_forward_does_not_shorten_a_backoff() -> No
 async def test_copy_that_the_store_lost_serves_until_either_clock_ends_it() -> None:
     troubles = {503: Reason.UNREACHABLE, 429: Reason.TOO_MANY_REQUESTS}
     for trouble, sleeps in product(troubles, (True, False)):
-        async with ScriptedGate({SITE: [OPEN, refusal(trouble, "86400")]}, store=Forgetful()) as gate:
+        async with ScriptedGate({SITE: [OPEN, refusal(trouble, "86400")]}, store=gates.Forgetful()) as gate:
             await gate.check(PAGE)
             gate.clock.advance(0.95 * DAY)
             if not sleeps:

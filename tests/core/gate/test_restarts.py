@@ -244,9 +244,7 @@ async def test_first_request_to_an_unknown_host_waits_for_the_store_alone_which_
         assert (len(store), await store.get(KEY)) == (1, None)  # a memory keeps no state of hosts
 
 
-async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled_and_a_wait_names_the_store(
-    machine: Machine,
-) -> None:
+async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled_and_a_wait_names_it(machine: Machine) -> None:
     store = FailingStore(machine.records, "get")
     async with machine.gate(store, exempt=True) as gate:
         answer = gate.refused()

@@ -326,7 +326,7 @@ async def test_cap_of_a_gate_does_not_bind_a_gate_that_obeys(clock: ManualClock)
         assert await allowed(other) == pytest.approx(first + 30.0)
 
 
-async def test_gates_with_pacers_or_clocks_of_their_own_or_a_clock_without_hash_share_nothing(
+async def test_gates_with_pacers_or_clocks_of_their_own_or_an_unhashable_clock_share_nothing(
     clock: ManualClock,
 ) -> None:
     class Clock(ManualClock):
