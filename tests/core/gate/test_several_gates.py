@@ -110,7 +110,7 @@ async def test_gate_that_joins_others_takes_little_time_for_each_of_its_policies
         await other.check(PAGE)
         for place in range(100):
             gate.set_policy(f"h{place}.example", HostPolicy(exempt=True, reason=WHY, min_delay_s=3.0))
-        assert calls_of(lambda: gate.try_turn("https://h0.example/").end()) < 100 * 60  # type: ignore[union-attr]ifth more
+        assert calls_of(lambda: gate.try_turn("https://h0.example/").end()) < 100 * 60  # type: ignore[union-attr]
 
 
 async def test_gates_side_by_side_wait_in_one_line(clock: ManualClock) -> None:
