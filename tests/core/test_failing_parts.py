@@ -237,9 +237,7 @@ async def test_cancellation_raised_by_a_store_or_fetcher_closes_the_site_and_can
                 assert await reasons(gate) == {Reason.NO_RULE}
 
 
-async def test_cancellation_raised_by_a_subscriber_is_logged_and_cancels_no_caller(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_cancellation_by_a_subscriber_is_logged_and_cancels_no_caller(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: Event) -> None:
         raise error
 

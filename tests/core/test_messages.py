@@ -244,7 +244,7 @@ def test_hostile_value_forges_no_line_and_fills_no_disk(caplog: pytest.LogCaptur
 # The log of a gate
 
 
-async def test_robots_txt_that_is_unreachable_is_logged_as_it_begins_as_it_is_long_and_as_it_ends(
+async def test_unreachable_robots_txt_is_logged_at_the_begin_when_long_and_at_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with ScriptedGate({SITE: [500, 500, 500, 500, 500, 500, "User-agent: *"]}) as gate:
@@ -266,9 +266,7 @@ async def test_second_spell_is_logged_like_the_first(caplog: pytest.LogCaptureFi
     assert [line.split()[0] for line in lines(caplog, "INFO", "WARNING")] == ["WARNING", "INFO"] * 2
 
 
-async def test_denials_and_fetches_are_logged_for_debugging(
-    caplog: pytest.LogCaptureFixture, gate: ScriptedGate
-) -> None:
+async def test_denial_and_fetch_are_logged_for_debugging(caplog: pytest.LogCaptureFixture, gate: ScriptedGate) -> None:
     for page in ("", "private/a", "private/\u202e"):  # the first fetches, the others are hits
         await gate.check(f"{SITE}/{page}")
     fetch, *denials = lines(caplog, "DEBUG")
@@ -296,9 +294,7 @@ async def test_event_of_a_denial_is_not_made_for_nobody(
     assert not gate.known(f"{SITE}/private/b")
 
 
-async def test_page_that_answers_503_is_logged_as_its_host_closes_and_as_it_opens(
-    caplog: pytest.LogCaptureFixture, gate: ScriptedGate
-) -> None:
+async def test_host_that_closes_and_opens_is_logged(caplog: pytest.LogCaptureFixture, gate: ScriptedGate) -> None:
     async def request(number: int) -> None:
         async with gate.turn(f"{SITE}/{number}") as turn:
             turn.observe(200)

@@ -13,6 +13,7 @@ from politesse.ports import FetchRequest, FetchResult
 from politesse.testing import ScriptedFetcher
 from tests.core.gate.gates import DAY, PAGE, SITE, ScriptedGate
 from tests.support.stores import KeptStore
+from tests.support.tasks import settle
 
 UNKNOWN: Final = "https://unknown.example/"
 URLS: Final = (PAGE, UNKNOWN, "https://partner.example/", f"{SITE}/robots.txt")  # a partner is exempt by policy
@@ -223,31 +224,15 @@ def test_every_use_in_another_loop_raises_whether_the_first_runs_or_has_ended() 
             assert await asyncio.to_thread(gate.peek, PAGE)
             with pytest.raises(WrongEventLoop):
                 await asyncio.to_thread(asyncio.run, gate.aclose())
-            assert await gate.check(PAGE)
+            gate.fetcher.gate.clear()
+            asking = asyncio.ensure_future(gate.check("https://slow.example/"))
+            await settle()
+            with pytest.raises(WrongEventLoop):  # it would wait for the fetch of this loop
+                await asyncio.to_thread(asyncio.run, gate.check("https://slow.example/"))
+            gate.fetcher.gate.set()
+            assert await asking
 
     asyncio.run(ask_from_a_thread())
-
-
-def test_waiting_for_a_fetch_of_another_loop_raises() -> None:
-    gate = ScriptedGate()
-
-    async def ask() -> asyncio.Task[object]:
-        gate.fetcher.gate.clear()
-        task = asyncio.ensure_future(gate.check(PAGE))
-        await asyncio.sleep(0.01)
-        return task
-
-    loop, other = asyncio.new_event_loop(), asyncio.new_event_loop()
-    try:
-        asked = loop.run_until_complete(ask())
-        with pytest.raises(WrongEventLoop):
-            other.run_until_complete(gate.check(PAGE))
-        gate.fetcher.gate.set()
-        assert loop.run_until_complete(asked)
-        loop.run_until_complete(gate.aclose())
-    finally:
-        loop.close()
-        other.close()
 
 
 def test_gate_whose_loop_is_gone_still_returns_known_verdicts_and_can_be_closed_in_another() -> None:

@@ -139,13 +139,14 @@ def gate_of(fleet: Any, **options: Any) -> Gatekeeper:
     return Gatekeeper(UA, fetcher=ScriptedFetcher(), fleet=fleet, **options)
 
 
-def test_gate_without_a_fleet_needs_no_redis_and_missing_extra_is_named_when_the_gate_is_made() -> None:
+def test_gate_loads_neither_redis_nor_requests_and_missing_extra_of_a_fleet_is_named_when_the_gate_is_made() -> None:
     program = (
         "import sys\n"
         "from politesse import ConfigurationError, Gatekeeper\n"
         f"Gatekeeper('{UA}')\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'redis'], 'politesse._redis' in sys.modules)\n"
-        "print('politesse._pacing.fleet.link' in sys.modules)\n"
+        "import politesse.sync\n"
+        "print('politesse._pacing.fleet.link' in sys.modules, 'requests' in sys.modules)\n"
         "sys.modules['redis'] = None\n"
         "try:\n"
         f"    Gatekeeper('{UA}', fleet='redis://crawler:secret@localhost/0')\n"
@@ -153,7 +154,7 @@ def test_gate_without_a_fleet_needs_no_redis_and_missing_extra_is_named_when_the
         "    print(error)"
     )
     printed = run_code(program).stdout
-    assert printed.startswith("[] False\nFalse\n")
+    assert printed.startswith("[] False\nFalse False\n")
     assert "pip install '.[redis]'" in printed
     assert "redis://***@localhost/0" in printed
     assert "secret" not in printed

@@ -234,17 +234,17 @@ async def test_first_request_to_an_unknown_host_waits_for_the_store_alone_which_
     machine, store = Machine(), MemoryStore()
     await machine.restarted(exempt=True)
     assert machine.clock.monotonic() == about(0.0)
-    async with machine.gate() as gate, machine.gate(store) as other:
+    async with machine.gate() as gate:
         await gate.datatxt(SITE)
-        await machine.request(other)
+    assert machine.records.keys() == {SITE, KEY}
+    machine.restart()
+    async with machine.gate(store) as gate:
+        await machine.request(gate)
         await settle()
         assert (len(store), await store.get(KEY)) == (1, None)  # a memory keeps no state of hosts
-    assert machine.records.keys() == {SITE, KEY}
 
 
-async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled_and_a_wait_names_the_store(
-    machine: Machine,
-) -> None:
+async def test_turn_is_refused_for_a_moment_while_its_host_is_recalled_and_a_wait_names_it(machine: Machine) -> None:
     store = FailingStore(machine.records, "get")
     async with machine.gate(store, exempt=True) as gate:
         answer = gate.refused()

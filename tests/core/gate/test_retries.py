@@ -51,10 +51,11 @@ async def opening(gate: ScriptedGate) -> float:
 
 
 async def test_verdict_the_host_and_the_next_fetch_agree() -> None:
-    caches = [CacheOptions(), SOON, CacheOptions(retry_min_s=200)]
-    pacings = [PacingOptions(), PacingOptions(backoff_min_s=2), PacingOptions(backoff_min_s=300)]
-    pacings.append(PacingOptions(backoff_min_s=2, key="domain"))
-    for answer, cache, pacing in product(REFUSALS, caches, pacings):
+    early, late = PacingOptions(backoff_min_s=2), PacingOptions(backoff_min_s=300)
+    domain = PacingOptions(backoff_min_s=2, key="domain")
+    options = [*product([CacheOptions()], [PacingOptions(), early, late]), *product([SOON], [early, late, domain])]
+    options += product([CacheOptions(retry_min_s=200)], [PacingOptions(), late])
+    for answer, (cache, pacing) in product(REFUSALS, options):
         async with ScriptedGate({SITE: [answer, answer, OPEN]}, jumps=True, cache=cache, pacing=pacing) as gate:
             for fetches in (1, 2):
                 not_before = await opening(gate)

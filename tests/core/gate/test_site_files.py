@@ -291,7 +291,7 @@ async def test_cancelled_wait_for_a_turn_affects_no_other(gate: ScriptedGate) ->
     assert gate.fetcher.count(URL) == 1
 
 
-async def test_redirect_is_permitted_and_paced_at_each_hop_and_counts_as_one_to_another_host_alone(
+async def test_redirect_is_permitted_and_paced_at_each_hop_and_is_named_if_it_leaves_the_host(
     gate: ScriptedGate,
 ) -> None:
     www = "https://www.example.com"
