@@ -41,6 +41,7 @@ RATES: Final = {
     "10/60": RequestRate(10, 60),
     "20/1h": RequestRate(20, 3600),
     "3/2d": RequestRate(3, 172_800),
+    "1/365d": RequestRate(1, 31_536_000),
     **dict.fromkeys(("1/5", "1/5s", "1/5S", "1 / 5"), RequestRate(1, 5)),
     "1/1M": RequestRate(1, 60),
     "1/1H": RequestRate(1, 3600),
