@@ -293,16 +293,17 @@ class Agent:
             TurnHeld: if the file has to be fetched, and the fetch would wait for a turn that this task holds.
             ClosedError: if the gatekeeper is closed.
         """
-        verdict = self.counted(await self.learn(f"{origin}{path}"))
+        url = f"{origin}{path}"
+        verdict = self.counted(await self.learn(url))
         if not verdict.allowed:
-            return denied_file(verdict)
+            return denied_file(url, verdict)
         held = self.blocking_turn(origin.pacing_host)
         if held is not None and files.peek(origin, path) is None:
             raise TurnHeld(verdict.url, held_by=held.url)
         try:
             return await files.get(origin, path)
         except Disallowed as error:  # robots.txt may deny the file to the gatekeeper's own agent
-            return denied_file(error.verdict)
+            return denied_file(url, error.verdict)
 
     def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
         """Let ``callback`` wait in line at the host of ``origin``; call it once, when it is first and a turn may start.

@@ -130,11 +130,11 @@ async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Si
     return Sitemaps(urls, rejected, entry.source)
 
 
-def denied_file(verdict: Verdict) -> SiteFile:
+def denied_file(url: str, verdict: Verdict) -> SiteFile:
     """Return the result for a file that ``verdict`` denies."""
     undecided = verdict.reason in UNDECIDED
     return SiteFile(
-        url=verdict.url,
+        url=url,
         outcome=FileOutcome.RETRY if undecided else FileOutcome.DISALLOWED,
         fault=str(verdict),
         not_before=verdict.not_before if undecided else None,

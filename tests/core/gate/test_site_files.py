@@ -213,6 +213,7 @@ async def test_data_txt_that_robots_txt_or_a_policy_denies_is_not_requested(gate
     async with gate_of(pacing=PacingOptions(on_long_crawl_delay="skip")) as slow:
         slow.fetcher.answers[SITE] = "User-agent: *\nCrawl-delay: 1000\n"
         assert await denied(slow) == (Reason.TOO_SLOW, "examplebot")
+        assert (await slow.datatxt(SITE)).file.url == URL
     async with gate_of(mode="report") as reporting:
         reporting.fetcher.answers[SITE] = CLOSED
         assert (await reporting.datatxt(SITE)).outcome is FileOutcome.FOUND
