@@ -15,7 +15,6 @@ import pytest
 
 from politesse import CacheOptions, FetchOptions, Gatekeeper, Reason
 from politesse.fetch import AiohttpFetcher, PublicResolver
-from politesse.fetch._addresses import AddressGuard
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchRequest
 from politesse.testing import ScriptedResolver
@@ -111,13 +110,18 @@ async def test_unknown_name_raises_the_error_of_the_lookup() -> None:
         await PublicResolver(ScriptedResolver({})).public_addresses("unknown.example", 80)
 
 
-async def test_private_address_beside_a_public_one_is_no_refusal() -> None:
-    guard = AddressGuard(Names("inside.example", mixed_example=("127.0.0.1", PUBLIC)), private_addresses="deny")
-    assert [found["host"] for found in await guard.resolve("mixed_example", 80)] == [PUBLIC]
-    assert guard.refusal == ""
-    with pytest.raises(OSError, match="no address that may be connected to"):
-        await guard.resolve("inside.example", 80)
-    assert "127.0.0.1" in guard.refusal
+async def test_private_address_beside_a_public_one_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> socket.socket:
+        raise ConnectionRefusedError(111, "refused")
+
+    monkeypatch.setattr("aiohttp.connector.aiohappyeyeballs.start_connection", refuse)
+    names = Names("inside.example", **{"mixed.example": ("127.0.0.1", PUBLIC)})
+    fetcher = AiohttpFetcher(UA, FetchOptions(private_addresses="deny"), resolver=names)
+    fetches = [FetchRequest(Origin.of(f"http://{name}.example/"), 0) for name in ("mixed", "inside")]
+    mixed, inside = [faulted(await fetcher.fetch(request)) for request in fetches]
+    assert (mixed.kind, "private" in mixed.detail) == (FaultKind.CONNECT, False)
+    assert (inside.kind, inside.detail) == (FaultKind.ADDRESS, "a connection to 127.0.0.1, which is private")
+    await fetcher.aclose()
 
 
 # Names that never resolve

@@ -1,13 +1,13 @@
 """Members of a fleet in one process: each has a link of its own, as processes have."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from politesse import PacingOptions
 from politesse._pacing.fleet.link import FleetLink
-from politesse._pacing.fleet.messages import Reply, ScriptCall
+from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import FleetWire, RedisWire, wire_to
@@ -16,6 +16,8 @@ from politesse.clock import SystemClock
 from politesse.events import ComponentFailed, Event, FleetAway, Publisher
 from politesse.options import FleetOptions
 from politesse.ports import Pacer
+from politesse.testing import ManualClock
+from tests.contract.pacers.fleet_pacer import ManualWire
 from tests.support.pacing import finish, wants
 from tests.support.redis_servers import client_at
 
@@ -51,6 +53,34 @@ class OtherTimeWire(RedisWire):
 
     def _source(self, script: Script) -> str:
         return OTHER_TIME % self._change + super()._source(script)
+
+
+MakeMember = Callable[..., FleetPacer]
+
+
+class SlowProcess(ManualWire):
+    """Its process comes to each answer about a start a quarter of a second late."""
+
+    reserved = 0
+
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+        replies = await super().exchange(calls, epochs)
+        if any(call.script is Script.RESERVE for call in calls):
+            assert isinstance(self._clock, ManualClock)
+            self._clock.advance(0.25)
+            type(self).reserved += 1
+        return replies
+
+
+class CutWire(ManualWire):
+    """A wire that breaks once ``cut`` is true."""
+
+    cut = False
+
+    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+        if self.cut:
+            raise WireLost("cut")
+        return await super().exchange(calls, epochs)
 
 
 async def visit(pacer: Pacer, status: int | None = 200) -> float:

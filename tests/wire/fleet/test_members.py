@@ -6,16 +6,14 @@ Those marked ``weekly`` need a Redis that is found again within seconds; run the
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from politesse import PacingOptions
-from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
-from politesse._pacing.fleet.pacer import FleetPacer
-from politesse._pacing.fleet.scripts import Script
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import Event, FleetAway, FleetBack, HostClosed, Publisher
 from politesse.options import FleetOptions
@@ -26,7 +24,7 @@ from tests.contract.pacers.fleet_pacer import ManualWire, fleet_pacer, settle
 from tests.support.pacing import HOST, MIDNIGHT, finish, wants
 from tests.support.redis_servers import RedisServer, client_at, serving_by_tls
 from tests.support.tasks import ended
-from tests.wire.fleet.members import CountingWire, Members, visit
+from tests.wire.fleet.members import CountingWire, CutWire, MakeMember, Members, SlowProcess, visit
 from tests.wire.fleet.proxies import Switch
 
 pytestmark = pytest.mark.realtime
@@ -160,37 +158,9 @@ async def test_member_whose_tasks_are_cancelled_by_others_goes_on(fleet: Members
 # In the time of a clock that the test moves
 
 
-class SlowProcess(ManualWire):
-    """Its process comes to each answer about a start a quarter of a second late."""
-
-    reserved = 0
-
-    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
-        replies = await super().exchange(calls, epochs)
-        if any(call.script is Script.RESERVE for call in calls):
-            assert isinstance(self._clock, ManualClock)
-            self._clock.advance(0.25)
-            type(self).reserved += 1
-        return replies
-
-
-class Cut(ManualWire):
-    """A wire that breaks once ``cut`` is true."""
-
-    cut = False
-
-    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
-        if self.cut:
-            raise WireLost("cut")
-        return await super().exchange(calls, epochs)
-
-
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(MIDNIGHT)
-
-
-MakeMember = Callable[..., FleetPacer]
 
 
 @pytest.fixture
@@ -204,7 +174,7 @@ async def member(clock: ManualClock, prefix: str, events: list[Event]) -> AsyncI
     made, publisher = [], Publisher()
     publisher.subscribe(events.append)
 
-    def make(wire_type: type[ManualWire] = ManualWire, max_concurrent: int = 1) -> FleetPacer:
+    def make(wire_type: type[ManualWire] = ManualWire, max_concurrent: int = 1) -> Any:
         options = PacingOptions(min_delay_s=60.0, max_concurrent=max_concurrent, adaptive_factor=0.0)
         made.append(fleet_pacer(options, clock, publisher, prefix, wire_type))
         return made[-1]
@@ -237,12 +207,12 @@ async def test_close_ends_the_wait_for_another_process_at_once(member: MakeMembe
 async def test_who_waits_for_another_process_is_told_at_once_that_redis_is_away(
     member: MakeMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, pacer = member(), member(Cut)
+    other, pacer = member(), member(CutWire)
     finish(await other.start(wants()), 200)
     waiting = asyncio.ensure_future(pacer.start(wants()))
     await settle()
     before = pacer.hosts()[HOST].fleet_wait
-    monkeypatch.setattr(Cut, "cut", True)
+    monkeypatch.setattr(CutWire, "cut", True)
     pacer.close_host("elsewhere.example", MIDNIGHT + 9, Bound.BACKOFF)  # the next call finds that Redis is away
     await settle()
     after = pacer.hosts()[HOST].fleet_wait
