@@ -43,11 +43,11 @@ register_profiles()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Have ``-n auto`` start two processes a core and one more, up to eight: many tests wait for servers and clocks."""
+    """Have ``-n auto`` start two processes a core, up to eight: many tests wait for servers and clocks."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(cores, min(2 * cores + 1, 8))
+    return max(cores, min(2 * cores, 8))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -111,7 +111,7 @@ def never_ends_a_turn(patch: pytest.MonkeyPatch) -> None:
         (exceeds_a_limit, "beyond max_pages_per_host"),
         (leaves_a_task, "left at the end"),
         (requests_robots_together, "while another robots.txt of its host is under way"),
-        (never_ends_a_turn, "is idle since"),
+        pytest.param(never_ends_a_turn, "is idle since", marks=pytest.mark.full),
     ],
 )
 def test_a_broken_library_is_found(
