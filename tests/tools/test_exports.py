@@ -88,10 +88,10 @@ def test_examples_print_what_they_show(monkeypatch: pytest.MonkeyPatch) -> None:
         source = inspect.getsourcefile(module)  # that of C has none
         if source is None or ">>> " not in Path(source).read_text():
             continue
-        monkeypatch.setattr(SystemClock, "run", name)  # each module is a process of its own
         runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
         lines: list[str] = []
         for examples in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+            monkeypatch.setattr(SystemClock, "run", examples.name)  # each example is a process of its own
             runner.run(examples, out=lines.append)
         if runner.failures:
             printed[name] = "".join(lines)
