@@ -372,8 +372,8 @@ async def test_response_that_is_dropped_partly_read_is_closed_after_a_timeout(
     await response.content.readany()
     del response
     assert turns(gate) == 1
+    await asyncio.sleep(0.9)
     with pytest.warns(ResourceWarning, match=f"/slow was {problem}"):
-        await asyncio.sleep(0.9)
         await until(lambda: gc.collect() >= 0 and not turns(gate))
     await until(lambda: len(dropped) == 1)  # the event may come a step after the end
     await polite.get(f"{site.base}/page")
