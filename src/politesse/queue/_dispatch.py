@@ -159,7 +159,8 @@ class Dispatcher(Generic[Item]):
         self._maxsize = maxsize
         self._denied: deque[QueuedUrl[Item]] = deque()
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
-        self.refused = self.given_up = 0
+        self.refused: int = 0
+        self.given_up: int = 0
         self._logged: LRUCache[Origin, None] = LRUCache(_MAX_SITES)  # sites given up and logged, until they answer
         self._time_slice = TimeSlice()  # all workers share this time to sort and refuse URLs
         self._puts = 0
