@@ -167,8 +167,9 @@ async def check_page(page: Page, url: str, width: int, scheme: str, found: str) 
     assert await page.locator("script, b, i").count() == 0
 
 
-@pytest.mark.full
-async def test_report_fits_the_screen_and_loads_nothing(tmp_path: Path) -> None:
+@pytest.fixture
+def reports(tmp_path: Path) -> dict[str, str]:
+    """Write the reports of a log and of a cut log; return how many findings the report at each URL has."""
     bot = "ExampleBot/1.0 <script>console.error(1)</script>"
     lines = [
         f'{1_800_000_000 + n}.000 https://{"h" * 60}.test "GET /<script>console.error({n})</script>/{"x" * 400} HTTP/1"'
@@ -178,12 +179,17 @@ async def test_report_fits_the_screen_and_loads_nothing(tmp_path: Path) -> None:
     whole = gzip.compress("\n".join(lines).encode())
     form = '$msec $scheme://$host "$request" $status "$http_user_agent"'
     options = ["--agent", "ExampleBot", "--format", form, "--min-delay", "5", "--profile", "cbcp"]
-    reports = {}
-    for octets, exit_code, found in ((whole, 1, r"3\d\d"), (whole[:-8], 2, "299")):  # of a log, and of a cut log
+    found_at = {}
+    for octets, exit_code, found in ((whole, 1, r"3\d\d"), (whole[:-8], 2, "299")):
         log, report = tmp_path / "<b><i>.log.gz", tmp_path / f"{exit_code}.html"
         log.write_bytes(octets)
         assert CliRunner().invoke(app, ["audit", str(log), *options, "--html", str(report)]).exit_code == exit_code
-        reports[report.as_uri()] = found
+        found_at[report.as_uri()] = found
+    return found_at
+
+
+@pytest.mark.full
+async def test_report_fits_the_screen_and_loads_nothing(reports: dict[str, str]) -> None:
     async with browsing() as browser:
         for width in (390, 1280):
             for scheme in ("light", "dark"):

@@ -22,7 +22,7 @@ from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.pacers.fleet_pacer import ManualWire, fleet_pacer, settle
 from tests.support.pacing import HOST, MIDNIGHT, finish, wants
-from tests.support.redis_servers import RedisServer, client_at, serving_by_tls
+from tests.support.redis_servers import RedisServer, client_at, serving_by_tls, shared_server
 from tests.support.tasks import ended
 from tests.wire.fleet.members import CountingWire, CutWire, MakeMember, Members, SlowProcess, visit
 from tests.wire.fleet.proxies import Switch
@@ -245,13 +245,13 @@ async def test_cancelled_starts_put_off_nobody(member: MakeMember, clock: Manual
 
 
 async def test_lost_keys_are_noticed_before_anything_starts(
-    member: MakeMember, events: list[Event], clock: ManualClock, server: RedisServer, prefix: str
+    member: MakeMember, events: list[Event], clock: ManualClock, prefix: str
 ) -> None:
     holder, other = member(), member()
     held = await holder.start(wants())
     waiting = asyncio.create_task(other.start(wants()))
     await settle()
-    async with client_at(server.url) as redis:
+    async with client_at(shared_server().url) as redis:
         await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}*")])
     clock.advance(1.0)
     holder.close_host("elsewhere.example", MIDNIGHT + 9, Bound.BACKOFF)  # the next call finds that Redis is empty
