@@ -160,8 +160,8 @@ def test_weight_of_a_hostile_file_is_hardly_less_than_its_memory(made_of: str, p
 @pytest.mark.parametrize("made_of", WITHOUT_WEIGHT)
 def test_lines_that_are_not_kept_weigh_nothing(made_of: str, parse: Parse) -> None:
     body = filled("User-agent: *\n", WITHOUT_WEIGHT[made_of])[:20_000]
-    weight_bytes, taken_bytes = weighed(parse, [body] * 20)
-    assert taken_bytes < 20 * 1_000
+    weight_bytes, taken_bytes = weighed(parse, [body] * 100)  # beside what else is made meanwhile, once
+    assert taken_bytes < 100 * 1_000
     assert 0.7 < weight_bytes / taken_bytes < 1.3
 
 

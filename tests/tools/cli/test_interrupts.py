@@ -80,8 +80,9 @@ async def test_an_echo_of_ctrl_c_does_not_end_the_command_at_once() -> None:
         process = await start("crawl", f"{origin.base}/")
         while not origin.requests:
             await asyncio.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)  # another signal, because a second SIGINT could be merged with the first
+        # Both come at once. The second is another signal, because a second SIGINT could be merged with the first.
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
         assert process.stderr is not None
         told = (await process.stderr.read()).decode().splitlines()
         assert await process.wait() in {130, 143}
