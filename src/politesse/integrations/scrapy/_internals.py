@@ -1,6 +1,6 @@
 """Scrapy's internals: no other module of this package uses an undocumented name of Scrapy.
 
-Scrapy may change these names in any version; tests/integration/scrapy/test_internals.py checks each of them.
+Scrapy may change these names in any version; tests/wire/scrapy/test_internals.py checks each of them.
 
 Engine
     ``_slot`` with ``inprogress``, ``closing`` and ``nextcall``; ``downloader``; ``close_spider_async``. Scrapy sends no
