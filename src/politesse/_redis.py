@@ -103,7 +103,10 @@ async def close_client(client: Redis | RedisCluster) -> None:
             await client.nodes_manager.aclose(nodes)
     elif isinstance(client.connection_pool, SentinelConnectionPool):
         # redis-py 8.0 has no ``Sentinel.aclose``.
-        await asyncio.gather(*(sentinel.aclose() for sentinel in client.connection_pool.sentinel_manager.sentinels))
+        closing = [sentinel.aclose() for sentinel in client.connection_pool.sentinel_manager.sentinels]
+        for error in await asyncio.gather(*closing, return_exceptions=True):  # one that fails leaves none open
+            if error is not None:
+                raise error
 
 
 def name_of(client: Redis | RedisCluster) -> str:

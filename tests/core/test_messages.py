@@ -16,8 +16,8 @@ import httpx2
 import pytest
 import requests
 
-from politesse import Bound, Disallowed, NotYet, Origin, Reason, TooFar, Verdict, errors, events
-from politesse.events import Decided, Event, Publisher
+from politesse import Bound, Disallowed, NotYet, Origin, Reason, TooFar, Turn, Verdict, errors, events
+from politesse.events import Decided, Event, HostOpened, Publisher
 from politesse.integrations.httpx import RequestTooFar
 from politesse.integrations.httpx2 import RequestTooFar as Httpx2RequestTooFar
 from politesse.sites import FileOutcome
@@ -319,6 +319,18 @@ async def test_a_host_that_opens_while_nobody_asks_for_it_is_logged_once(
         closes, opens = lines(caplog, "INFO", "WARNING")
     assert " is closed until " in closes
     assert opens == "INFO pacing: a.test is open again"
+
+
+async def test_a_turn_that_is_taken_as_a_host_opens_holds_the_host(gate: ScriptedGate) -> None:
+    async with gate.turn(f"{SITE}/") as turn:
+        turn.observe(503, {"Retry-After": "100"})
+    taken: list[Turn | NotYet | Verdict] = []
+    gate.subscribe(lambda event: taken.append(gate.try_turn(f"{SITE}/a")) if isinstance(event, HostOpened) else None)
+    await gate.clock.sleep(300.0)
+    [held] = taken
+    assert isinstance(held, Turn)
+    assert isinstance(gate.try_turn(f"{SITE}/b"), NotYet)
+    held.end()
 
 
 # Errors

@@ -624,9 +624,9 @@ class LocalPacer:
             if host.busy_until(self._active.marks.requested.kept_s, now_mono, now_wall) > now_mono:
                 self._advance(host)
             else:
-                if host.closed_mono != NEVER:
-                    self._reports.opened(host)
                 self._active.forget(host, now_mono)
+                if host.closed_mono != NEVER:
+                    self._reports.opened(host)  # last: a subscriber may take a turn, which needs a host that is known
 
     def _look_behind(self, host: PacedHost, now_mono: float) -> None:
         """Publish a long wait behind a request under way: now, or when the wait has become long."""
