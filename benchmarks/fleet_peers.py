@@ -19,7 +19,7 @@ from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.wire import wire_to
-from politesse._pacing.local import LocalPacer
+from politesse._pacing.hosts import Hosts as LocalPacer
 from politesse._pacing.pace import PacingOptions
 from politesse.clock import SystemClock
 from politesse.events import Publisher

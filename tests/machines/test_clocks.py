@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from politesse import Gatekeeper, HostPolicy, InvalidURL, PacingOptions, Reason
 from politesse._cache.codec import decode_state, encode_state
 from politesse._pacing.host_state import HostState
-from politesse._pacing.local import LocalPacer
+from politesse._pacing.hosts import Hosts as LocalPacer
 from politesse.ports import FetchRequest, FetchResponse, FetchResult, Permit
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from politesse import PacingOptions
-from politesse._pacing.host import PacedHost
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.permit import LocalPermit
+from politesse._pacing.hosts import Host as PacedHost
+from politesse._pacing.hosts import Hosts as LocalPacer
+from politesse._pacing.hosts import LocalPermit
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, Publisher, TurnExpired
 from politesse.ports import TurnRequest
@@ -331,7 +331,7 @@ class PacerMachine(RuleBasedStateMachine):
         self.pacer.close_host(name, self.clock.wall() + for_s, Bound.RETRY_AFTER)
         if for_s > 0:
             host.closed_mono = max(host.closed_mono, self.clock.monotonic() + for_s)
-            if host.slot is not None and self.pacer._hosts.get(name) is host.slot:  # it has not forgotten the refusal
+            if host.slot is not None and self.pacer.by_name.get(name) is host.slot:  # it has not forgotten the refusal
                 host.remembered_mono = host.closed_mono + min(max(host.backoff_s, host.refusal_s), DAY_S)
 
     @precondition(lambda self: not self.closed)

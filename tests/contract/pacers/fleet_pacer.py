@@ -23,8 +23,8 @@ from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import RedisWire
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.hosts import Hosts as LocalPacer
+from politesse._pacing.fleet.scoped import ScopedPacer
 from politesse.clock import Clock
 from politesse.events import Publisher
 from politesse.options import FleetOptions, Limit

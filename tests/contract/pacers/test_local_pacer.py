@@ -10,8 +10,8 @@ import pytest
 
 from politesse import Gatekeeper, PacingOptions
 from politesse._pacing.host_state import HostState
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.permit import LocalPermit
+from politesse._pacing.hosts import Hosts as LocalPacer
+from politesse._pacing.hosts import LocalPermit
 from politesse.clock import Timer
 from politesse.errors import ClosedError, StoreError
 from politesse.events import Event, LongWait, TurnExpired
@@ -170,7 +170,7 @@ async def test_repr_shows_who_waits() -> None:
     kept = take(pacer)
     waiting = asyncio.create_task(pacer.start(wants()))
     await settle()
-    assert repr(pacer) == "<LocalPacer: 1 busy hosts, 1 waiting, 1 in flight>"
+    assert repr(pacer) == "<Hosts: 1 busy, 1 waiting, 1 in flight>"
     assert kept.host == HOST
     waiting.cancel()
 

@@ -12,9 +12,9 @@ import pytest
 
 from politesse import PacingOptions
 from politesse._pacing.host_state import HostState
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.permit import LocalPermit, give_back_all
-from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.hosts import Hosts as LocalPacer
+from politesse._pacing.hosts import LocalPermit, give_back_all
+from politesse._pacing.fleet.scoped import ScopedPacer
 from politesse._pacing.shared import GateShare
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher, TurnExpired

@@ -425,7 +425,7 @@ async def test_process_forgets_the_hosts_that_were_left_alone_for_long_and_no_ot
             for place in range(hosts):
                 (await gate.take_turn(f"https://h{place}.example/", exempt=WHY)).end()
         gc.collect()
-        return sum(type(found).__name__ == "HostBackoff" for found in gc.get_objects())
+        return sum(type(found).__name__ == "Demand" for found in gc.get_objects())
 
     for passed_s, forgotten in ((2.0, False), (1_000_000.0, True)):
         clock = ManualClock(autojump=True)

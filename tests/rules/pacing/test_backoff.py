@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse import PacingOptions
-from politesse._pacing.backoff import HostBackoff
+from politesse._pacing.demand import Demand as HostBackoff
 from politesse._pacing.pace import Pace
 from politesse._pacing.refusals import IgnoredHeader, Meaning, meaning_of
 from politesse.verdict import Bound, Refusal

@@ -11,7 +11,7 @@ from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import FleetWire, RedisWire, wire_to
-from politesse._pacing.local import LocalPacer
+from politesse._pacing.hosts import Hosts as LocalPacer
 from politesse.clock import SystemClock
 from politesse.events import ComponentFailed, Event, FleetAway, Publisher
 from politesse.options import FleetOptions

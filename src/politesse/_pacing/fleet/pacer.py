@@ -10,8 +10,8 @@ from politesse._pacing.fleet.messages import WireLost
 from politesse._pacing.fleet.reservation import FleetFetch, FleetPermit, Reservation
 from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
-from politesse._pacing.offers import Offers, try_all
-from politesse._pacing.reports import PermitExpiry
+from politesse._pacing.fleet.offers import Offers, try_all
+from politesse._pacing.timers import PermitExpiry
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.host_state import MemoryOf
-    from politesse._pacing.local import LocalPacer
+    from politesse._pacing.hosts import Hosts
     from politesse._pacing.pace import PacingOptions
-    from politesse._pacing.permit import LocalPermit
+    from politesse._pacing.hosts import LocalPermit
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ports import PacedLine, Permit, TurnRequest
@@ -44,7 +44,7 @@ class FleetPacer:
         self,
         options: PacingOptions,
         link: FleetLink,
-        make: Callable[[PacingOptions], LocalPacer],
+        make: Callable[[PacingOptions], Hosts],
         *,
         clock: Clock,
         publisher: Publisher,
