@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from math import inf
@@ -318,22 +317,6 @@ async def test_left_returns_what_waits_as_it_was_put(queue: Queue) -> None:
 
 CHALLENGE = Reply(403, {"cf-mitigated": "challenge"})
 PRICE = Reply(402, {"crawler-price": "USD 0.01"})
-
-
-@pytest.mark.full
-async def test_of_a_thousand_hosts_a_hundred_that_deny_get_twelve_requests_each(queue: Queue, pages: Pages) -> None:
-    for host in range(1000):
-        await put(queue, *urls(15 if host < 100 else 2, f"https://host{host:04}.example"))
-    web = SimulatedWeb(lambda url: Reply(403 if url.startswith("https://host00") else 200), queue.clock, took_s=0.05)
-    report = await queue.crawl(web, pages, workers=50)
-    asked = Counter(url.split("/")[2] for url in web.urls)
-    denying = [count for host, count in asked.items() if host.startswith("host00")]
-    assert len(denying) == 100
-    assert max(denying) <= 12
-    assert all(count == 2 for host, count in asked.items() if not host.startswith("host00"))
-    assert set(queue.refused.reasons) == {Reason.REFUSED}
-    assert queue.refused.verdicts[0][1].note == "refused 3 times in a row: 403"
-    assert report.given_up == 15 * 100 - sum(denying)
 
 
 async def test_a_site_that_refuses_gets_few_requests_and_is_given_up_with_its_words() -> None:

@@ -342,8 +342,9 @@ async def test_invalid_octets_of_another_encoding_spoil_their_own_url_only(queue
 async def test_urls_are_escaped_as_links_are(queue: Queue, pages: Pages) -> None:
     paths = {"/\u00e9?a=1&b=2": "/%C3%A9?a=1&b=2", "/%C3%A9": "/%C3%A9", "/a b": "/a%20b"}
     for path, escaped in paths.items():
-        urls, *_ = await read(queue, urlset(escape(A + path)).body)
-        assert urls == [A + escaped]
+        for body in (urlset(escape(A + path)).body, A + path):
+            urls, *_ = await read(queue, body, 1)
+            assert urls == [A + escaped], body
         await queue.put(f"{A}/")
         await crawl(queue, pages, {f"{A}/": Reply(links=[path])})
     assert pages.urls == [url for escaped in paths.values() for url in (f"{A}/", A + escaped)]

@@ -1,7 +1,5 @@
 """The values of Crawl-delay, Request-rate, Visit-time, Sitemap and Clean-param."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

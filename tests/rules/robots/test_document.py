@@ -1,9 +1,8 @@
 """Which lines of a file bind which crawler."""
 
-from __future__ import annotations
-
 import gc
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import pytest
 
@@ -21,13 +20,9 @@ from politesse.robots.agents import (
     whole_value,
 )
 from politesse.robots.explain import explain
+from politesse.robots.line import Span
 from politesse.robots.native import NativeOutline
 from tests.support.pure_robots import pure_robots
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from politesse.robots.line import Span
 
 TOKENS: Final = {
     "ExampleBot": "examplebot",

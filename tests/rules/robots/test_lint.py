@@ -1,9 +1,8 @@
 """The diagnostics of a file: which are told, where, and that none of them is wrong."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -21,9 +20,6 @@ from politesse.verdict import Reason
 from tests.rules.properties.strategies import DIALECT_GROUPS, MANY_GROUPS, ONE_GROUP, Case
 from tests.support.calls import calls_of
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 BOM: Final = "\ufeff"
 HEAD: Final = "User-agent: *\n"

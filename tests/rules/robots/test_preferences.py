@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from politesse.errors import InvalidURL
@@ -150,12 +148,6 @@ def test_content_signal_does_not_end_the_list_of_agents() -> None:
     assert stated(usage_of(*lines, agent="a")) == {TRAIN: DISALLOWED}
     # It binds who was named before it, as every other record of a group.
     assert stated(usage_of(*lines, agent="b")) == {}
-
-
-def test_content_signals_are_separated_by_commas_semicolons_and_blanks() -> None:
-    for separator in (",", ", ", ";", "; ", " ", "\t"):
-        usage = usage_of("User-agent: *", f"Content-Signal: search=yes{separator}ai-train=no", "Allow: /")
-        assert stated(usage) == {SEARCH: ALLOWED, TRAIN: DISALLOWED}, separator
 
 
 def test_content_signal_in_the_words_of_cloudflare() -> None:

@@ -1,7 +1,5 @@
 """Which rule decides about a target, and the form in which patterns and targets are compared."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest

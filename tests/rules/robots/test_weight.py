@@ -1,7 +1,5 @@
 """The weight of rule sets, beside the memory that tracemalloc sees; and copies, which mean what the originals mean."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json
