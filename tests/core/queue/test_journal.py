@@ -508,15 +508,6 @@ async def test_a_put_that_waits_for_the_file_may_be_cancelled_and_the_url_is_in_
     assert rows(path) == [f"{A}/"]
 
 
-async def test_a_file_that_is_removed_under_way_is_an_error_and_no_file_with_the_rest_is_made(path: Path) -> None:
-    async with run(path) as queue:
-        await queue.put(f"{A}/1")
-        path.unlink()  # noqa: ASYNC240 - at once
-        with pytest.raises(StoreError, match="was deleted, moved or replaced while it was open"):
-            await queue.put(f"{A}/2")
-    assert not path.exists()  # noqa: ASYNC240 - at once
-
-
 async def test_a_queue_whose_lock_was_removed_writes_nothing_into_the_file_of_the_next(path: Path) -> None:
     async with run(path) as first, run(path) as second:
         await first.put(f"{A}/1")

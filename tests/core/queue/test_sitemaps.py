@@ -146,40 +146,36 @@ async def test_a_file_lists_urls_below_its_folder(queue: Queue, caplog: pytest.L
         assert all(message.startswith(f"{file}: {len(outside)} URL") for message in messages)
 
 
-async def test_a_file_that_its_own_robots_txt_lists_may_be_in_any_folder(queue: Queue, pages: Pages) -> None:
-    queue.robots[A] = f"Sitemap: {A}/maps/1.xml"
-    await queue.put_sitemaps(f"{A}/maps/1.xml")
-    await crawl(queue, pages, {f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")})
-    assert pages.urls == [f"{A}/1"]
+INDEX: Final = {MAP: index(f"{A}/maps/1.xml"), f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")}
+OF_SITES: Final = {
+    f"{B}/maps/index.xml": index(f"{B}/other/1.xml", f"{A}/2.xml", "https://c.example/3.xml"),
+    f"{B}/other/1.xml": urlset(f"{A}/1", f"{B}/other/1", f"{B}/1"),
+    f"{A}/2.xml": urlset(f"{A}/2", f"{B}/2"),
+}
+REDIRECTED: Final = {f"{A}/maps/1.xml": moved(f"{B}/2.xml"), f"{B}/2.xml": urlset(f"{A}/maps/1", f"{A}/1", f"{B}/1")}
+# What robots.txt says, the URL that is put, the files; the URLs that are crawled, and how many are skipped.
+LISTINGS: Final[list[tuple[str, str, Mapping[str, Reply], list[str], int]]] = [
+    # A file that its own robots.txt lists may be in any folder.
+    (f"Sitemap: {A}/maps/1.xml", f"{A}/maps/1.xml", {f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")}, [f"{A}/1"], 1),
+    # Files of the sitemap.xml of an origin may list all its URLs.
+    ("", A, INDEX, [f"{A}/1"], 1),
+    ("", MAP, INDEX, [], 2),
+    # After a redirect, the folder of the URL that was put counts.
+    ("", f"{A}/maps/1.xml", REDIRECTED, [f"{A}/maps/1"], 2),
+    # An index lists files of its site, and of the site whose robots.txt lists it.
+    (f"Sitemap: {B}/maps/index.xml", A, OF_SITES, [f"{A}/1", f"{A}/2", f"{B}/other/1"], 3),
+]
 
 
-async def test_an_index_lists_files_of_its_site_and_of_the_listing_site(
-    queue: Queue, pages: Pages, caplog: pytest.LogCaptureFixture
-) -> None:
-    queue.robots[A] = f"Sitemap: {B}/maps/index.xml"
-    await queue.put_sitemaps(A)
-    files = index(f"{B}/other/1.xml", f"{A}/2.xml", "https://c.example/3.xml")
-    one, two = urlset(f"{A}/1", f"{B}/other/1", f"{B}/1"), urlset(f"{A}/2", f"{B}/2")
-    report = await crawl(queue, pages, {f"{B}/maps/index.xml": files, f"{B}/other/1.xml": one, f"{A}/2.xml": two})
-    assert sorted(pages.urls) == [f"{A}/1", f"{A}/2", f"{B}/other/1"]
-    assert (report.sitemaps, report.skipped) == (3, 3)
+async def test_which_urls_a_file_may_list_depends_on_who_lists_it(caplog: pytest.LogCaptureFixture) -> None:
+    for robots, put, files, crawled, skipped in LISTINGS:
+        pages = Pages()
+        async with made() as queue:
+            queue.robots[A] = robots
+            await queue.put_sitemaps(put)
+            report = await crawl(queue, pages, files)
+        assert (put, sorted(pages.urls), report.skipped, report.failed) == (put, crawled, skipped, 0)
     assert f"{B}/maps/index.xml: 1 URL refused; the first, 'https://c.example/3.xml', is not below" in caplog.text
-
-
-async def test_files_of_the_sitemap_xml_of_an_origin_may_list_all_its_urls(queue: Queue, pages: Pages) -> None:
-    replies = {MAP: index(f"{A}/maps/1.xml"), f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")}
-    for url, skipped in ((A, 1), (MAP, 2)):
-        await queue.put_sitemaps(url)
-        assert (await crawl(queue, pages, replies)).skipped == skipped
-        assert pages.urls == [f"{A}/1"]
-
-
-async def test_after_a_redirect_the_folder_of_the_url_that_was_put_counts(queue: Queue, pages: Pages) -> None:
-    await queue.put_sitemaps(f"{A}/maps/1.xml")
-    replies = {f"{A}/maps/1.xml": moved(f"{B}/2.xml"), f"{B}/2.xml": urlset(f"{A}/maps/1", f"{A}/1", f"{B}/1")}
-    report = await crawl(queue, pages, replies)
-    assert pages.urls == [f"{A}/maps/1"]
-    assert (report.redirects, report.sitemaps, report.skipped) == (1, 1, 2)
 
 
 async def test_entries_that_are_no_urls_are_bad_links(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:

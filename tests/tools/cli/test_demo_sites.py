@@ -281,19 +281,15 @@ ROWS = [
 
 def test_the_table_fits_nothing_is_cut_and_its_rows_add_up() -> None:
     for width in (80, 200):
-        check_table(width)
-
-
-def check_table(width: int) -> None:
-    out = io.StringIO()
-    Console(file=out, width=width).print(table(ROWS))
-    lines = out.getvalue().splitlines()
-    assert len(lines) == 3 + len(ROWS) + 1
-    assert max(map(len, lines)) <= width
-    assert "…" not in "".join(lines)
-    assert "25 site" in lines[4]
-    place = lines[1].index("pages")
-    for line in lines[3:]:
-        pages, fetched, disallowed, given_up, left, *_, broken = line[place:].replace(",", "").split()
-        assert int(pages) == sum(map(int, (fetched, disallowed, given_up, left)))
-        assert broken == "0"
+        out = io.StringIO()
+        Console(file=out, width=width).print(table(ROWS))
+        lines = out.getvalue().splitlines()
+        assert len(lines) == 3 + len(ROWS) + 1
+        assert max(map(len, lines)) <= width
+        assert "…" not in "".join(lines)
+        assert "25 site" in lines[4]
+        place = lines[1].index("pages")
+        for line in lines[3:]:
+            pages, fetched, disallowed, given_up, left, *_, broken = line[place:].replace(",", "").split()
+            assert int(pages) == sum(map(int, (fetched, disallowed, given_up, left)))
+            assert broken == "0"
