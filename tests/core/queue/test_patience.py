@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -348,14 +348,15 @@ async def test_private_pages_and_challenges_between_other_pages_give_nothing_up(
     assert 3 * 900.0 < queue.clock.monotonic() - started_mono < 3 * 900.0 * 1.1 + 60.0  # each challenge closes the site
 
 
-async def test_after_how_many_refusals_a_site_is_given_up_is_an_option(queue: Queue, pages: Pages) -> None:
-    queue = queue.made(max_refusals=1)
-    await put(queue, *urls(5))
-    web = SimulatedWeb(lambda _: PRICE)
-    await queue.crawl(web, pages)
-    assert len(web.requests) == 1
-    assert len(queue.refused.verdicts) == 4
-    assert queue.clock.monotonic() < 60.0
+async def test_after_how_many_refusals_a_site_is_given_up_is_an_option_whatever_their_times(queue: Queue) -> None:
+    quick: dict[str, Any] = {"pacing": PacingOptions(refused_min_s=5.0, refused_after=2)}
+    for options, reply, asked in (({"max_refusals": 1}, PRICE, 1), (quick, Reply(403), 4)):
+        async with made(**options) as limited:
+            await put(limited, *urls(10))
+            web = SimulatedWeb(dict.fromkeys(urls(10), reply))
+            await limited.crawl(web, Pages())
+        assert (len(web.requests), len(limited.refused.verdicts)) == (asked, 10 - asked)
+        assert limited.clock.monotonic() < 60.0
     for wrong in (0, -1, "three", None, 1.5):
         with pytest.raises(ConfigurationError, match="max_refusals="):
             queue.made(max_refusals=wrong)
@@ -367,14 +368,6 @@ async def test_the_log_has_the_words_of_a_site_that_refuses(queue: Queue, pages:
     refuses = "the site refuses this crawler: refused 3 times in a row: 402, crawler-price"
     assert f"gave up https://a.example: {refuses}" in caplog.text
     assert "by 402 for https://a.example/0 (refused 1 time in a row: 402, crawler-price: USD 0.01)" in caplog.text
-
-
-async def test_with_shorter_times_the_number_still_counts(pages: Pages) -> None:
-    async with made(pacing=PacingOptions(refused_min_s=5.0, refused_after=2)) as queue:
-        await put(queue, *urls(10))
-        web = SimulatedWeb(lambda _: Reply(403))
-        await queue.crawl(web, pages)
-    assert len(web.requests) == 4
 
 
 async def test_a_site_with_one_answer_gets_few_requests_in_an_hour() -> None:

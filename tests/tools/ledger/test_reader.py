@@ -56,23 +56,17 @@ def twelve(path: Path) -> Path:
     return path
 
 
-def test_snapshots_come_back_with_the_facts_of_their_answers(path: Path) -> None:
+def test_snapshots_of_robots_txt_and_of_other_files_come_back_with_the_facts_of_their_answers(path: Path) -> None:
     recorded = [snapshot(), snapshot(OTHER, None, wall=2_000.0), snapshot(body=b"", wall=3_000.0)]
-    write_ledger(path, recorded)
+    url = SITE.text + "/llms.txt"
+    file = Snapshot(SITE, url, AccessResult.SUCCESSFUL, 200, url, 5.0, sha256(b"# A").hexdigest(), b"# A")
+    write_ledger(path, [*recorded, file])
     with LedgerReader(path) as ledger:
         assert list(ledger.snapshots()) == recorded
         assert list(ledger.snapshots(OTHER)) == recorded[1:2]
         assert list(ledger.snapshots(Origin.of("https://unknown.example"))) == []
-
-
-def test_other_files_are_found_by_their_path(path: Path) -> None:
-    url = SITE.text + "/llms.txt"
-    file = Snapshot(SITE, url, AccessResult.SUCCESSFUL, 200, url, 5.0, sha256(b"# A").hexdigest(), b"# A")
-    write_ledger(path, [snapshot(), file])
-    with LedgerReader(path) as ledger:
-        assert list(ledger.snapshots()) == [snapshot()]
         assert list(ledger.snapshots(SITE, path="/llms.txt")) == [file]
-        assert list(ledger.snapshots(path=None)) == [snapshot(), file]
+        assert list(ledger.snapshots(path=None)) == [*recorded, file]
 
 
 def test_a_series_of_files_is_read_as_one_ledger(path: Path) -> None:
