@@ -31,12 +31,8 @@ FORMAT = (
 HREF = re.compile(r'href="([^"#]*)"')
 
 
-def links_of(text: str) -> list[str]:
-    return list(map(html.unescape, HREF.findall(text)))
-
-
 async def follow_links(page: CrawlPage[None], response: aiohttp.ClientResponse) -> None:
-    for link in links_of(await response.text(errors="replace")):
+    for link in map(html.unescape, HREF.findall(await response.text(errors="replace"))):
         page.put(link)
 
 
