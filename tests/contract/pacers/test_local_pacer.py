@@ -281,6 +281,13 @@ async def test_slow_robots_txt_is_noted_for_the_next_process() -> None:
     assert desk.memory.states[HOST]().asked_s == 0.0
 
 
+async def test_question_after_the_close_is_answered_without_a_recall() -> None:
+    desk = Desk()
+    await desk.pacer.aclose()
+    assert await desk.pacer.closed_until(HOST) is None
+    assert desk.memory.recalled == []
+
+
 async def test_closure_during_the_recall_holds() -> None:
     desk = Desk()
     desk.pacer.close_host(HOST, MIDNIGHT + 100, Bound.RETRY_AFTER)
