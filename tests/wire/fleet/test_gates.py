@@ -132,19 +132,13 @@ async def test_gates_of_a_fleet_share_what_a_host_has_asked_for(options: FleetOp
 
 
 @pytest.mark.full
-async def test_closing_outlives_all_processes_and_is_kept_by_the_pace_alone(
-    options: FleetOptions, redis: Redis
-) -> None:
+async def test_closing_is_kept_by_the_pace_alone(options: FleetOptions, redis: Redis) -> None:
     async with gate_of(options) as gate, gate.turn(PAGE, max_wait_s=20.0) as turn:
         turn.observe(429, {"Retry-After": "3600"})
     keys = {
         key.decode().removeprefix(options.prefix) async for key in redis.scan_iter(f"{options.prefix}*example.com*")
     }
     assert keys == {"host:example.com", "{record:https://example.com}"}
-    async with gate_of(options) as gate:
-        with pytest.raises(TooFar) as far:
-            await visit(gate)
-        assert far.value.not_yet.bound_by is Bound.RETRY_AFTER
 
 
 async def test_hosts_of_one_address_share_its_limit_in_the_fleet(options: FleetOptions) -> None:
@@ -463,25 +457,6 @@ async def test_queue_with_several_scopes_raises_that_redis_refuses(own_server: R
         with pytest.raises(ConfigurationError, match="refuses this client"):
             async with asyncio.timeout(10.0), queue.turn():
                 pytest.fail("a turn without a pace")
-
-
-async def test_worker_of_a_queue_finds_no_turn_before_its_time(options: FleetOptions) -> None:
-    spans: dict[str, list[tuple[float, float]]] = {}
-    async with gate_of(options) as gate:
-        queue: PoliteQueue[None] = PoliteQueue(gate)
-        for page in range(3):
-            for name in NAMES:
-                await queue.put(f"https://{name}.example/{page}")
-        queue.close()
-        with suppress(QueueClosed):
-            while True:
-                async with queue.turn() as turn:
-                    began_mono = time.monotonic()
-                    turn.observe(200)
-                spans.setdefault(turn.url[:16], []).append((began_mono, time.monotonic()))
-    assert [len(visits) for visits in spans.values()] == [3, 3, 3]
-    for visits in spans.values():
-        assert all(after[0] - before[1] >= 0.1 for before, after in pairwise(visits))
 
 
 async def test_key_that_cannot_be_used_closes_its_host_and_ends_no_crawl(
