@@ -72,16 +72,14 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet_of(
-    workers: int, hosts: tuple[Host, ...], sabotage: str = "", trip_s: float = 0.0
-) -> AsyncIterator[Fleet]:
+async def fleet_of(workers: int, hosts: tuple[Host, ...], trip_s: float = 0.0) -> AsyncIterator[Fleet]:
     """Start a fleet; the wall clock of its first worker is an hour wrong. ``trip_s`` is added to each round trip."""
     async with AsyncExitStack() as stack:
         server = stack.enter_context(RedisServer())
         site = await stack.enter_async_context(ObservedSite(hosts))
         way = await stack.enter_async_context(SlowWay(server.port, trip_s)) if trip_s else None
         url = server.url if way is None else way.url
-        crawl = Crawl(url, f"{token_hex(4)}:", site.port, hosts, sabotage=sabotage)
+        crawl = Crawl(url, f"{token_hex(4)}:", site.port, hosts)
         fleet = Fleet(server, site, crawl, way)
         stack.callback(fleet.kill)
         for number in range(workers):
@@ -218,19 +216,3 @@ async def test_nothing_starts_without_redis() -> None:
     assert fleet.site.since(gone_mono) == []
     assert fleet.violations() == []
     assert fleet.site.visits
-
-
-@pytest.mark.parametrize(
-    ("disturb", "sabotage", "found"),
-    [
-        (nothing, "renewed", "at long"),
-        (nothing, "closed", "after its 429"),
-        (redis_is_lost_after_an_end, "held", "gap at"),
-        (redis_is_lost_during_long_requests, "known", "overlap at long"),
-        (a_worker_stops_again_and_again, "late", "wide"),
-    ],
-)
-async def test_a_check_that_is_left_out_is_found(disturb: Disturb, sabotage: str, found: str) -> None:
-    async with fleet_of(2, SMALL, sabotage) as fleet:
-        await disturb(fleet, 1.0)
-    assert found in "\n".join(fleet.violations())

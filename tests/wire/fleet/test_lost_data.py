@@ -22,7 +22,7 @@ from tests.support.pacing import HOST, finish, wants
 from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
 from tests.support.sites import UA
-from tests.wire.fleet.crawls import Crawl, Host, ObservedSite
+from tests.wire.fleet.crawls import Crawl, Host, ObservedSite, Visit, violations
 from tests.wire.fleet.members import Members, OtherTimeWire, visit
 from tests.wire.fleet.proxies import SlowWay, Switch
 
@@ -30,6 +30,25 @@ pytestmark = pytest.mark.realtime
 
 SOON_S: Final = 6.0  # well below lease_s, on a loaded machine too
 HOUR_S: Final = 3_600
+
+
+def test_the_observer_of_crawls_finds_whatever_is_impolite() -> None:
+    alone, wide = Host("alone", 0.1, 0.0), Host("wide", 0.1, 0.0, max_concurrent=2)
+    rows = {
+        "": [Visit("alone", 0, 0.0, 0.0, 1.0), Visit("alone", 1, 1.1, 1.2, 2.0), Visit("wide", 1, 0.0, 0.0, 9.0)],
+        "overlap at alone: -0.5000 s": [Visit("alone", 0, 0.0, 0.0, 1.0), Visit("alone", 1, 0.5, 0.5, 1.5)],
+        "gap at alone: 0.0500 s": [Visit("alone", 0, 0.0, 0.0, 1.0), Visit("alone", 1, 1.1, 1.05, 2.0)],
+        "gap at wide: 0.0500 s": [Visit("wide", 0, 0.0, 0.0, 1.0), Visit("wide", 1, 0.05, 0.3, 2.0)],
+        "3 at once at wide": [Visit("wide", 0, sent_mono, sent_mono, 9.0) for sent_mono in (0.0, 1.0, 2.0)],
+        "alone was asked 0.5000 s": [Visit("alone", 0, 0.0, 0.0, 1.0, refused=True), Visit("alone", 1, 1.5, 1.5, 2.0)],
+        "wide was asked 0.5000 s": [
+            Visit("wide", 0, 0.0, 0.0, 1.0, refused=True, noted_mono=1.2),
+            Visit("wide", 1, 1.5, 1.5, 2.0),
+        ],
+    }
+    found = {said: list(violations(visits, (alone, wide), 1.0)) for said, visits in rows.items()}
+    assert found.pop("") == []
+    assert [said for said, several in found.items() if not any(one.startswith(said) for one in several)] == []
 
 
 @pytest.mark.full
