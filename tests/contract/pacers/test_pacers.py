@@ -252,18 +252,6 @@ async def test_the_next_starts_an_interval_after_the_end(desk: Desk) -> None:
     assert desk.granted_at("second") == pytest.approx(6.0, abs=0.01)
 
 
-async def test_hosts_do_not_wait_for_each_other(desk: Desk) -> None:
-    for number in range(20):
-        await desk.take(host=f"host{number}.example")
-    assert desk.pacer.in_flight == 20
-
-
-async def test_no_interval_where_none_is_stated(desk: Desk) -> None:
-    await desk.limit(0.0)
-    for _ in range(5):
-        await desk.visit()
-
-
 async def test_requests_start_in_the_order_in_which_they_came(desk: Desk) -> None:
     await desk.visit()
     for number in range(6):
@@ -598,6 +586,25 @@ async def test_visit_time_opens_the_queue(desk: Desk) -> None:
     assert at("0100") <= MIDNIGHT + desk.granted_at("first") < at("0100", 0.1)
 
 
+async def test_visit_time_past_midnight(desk: Desk) -> None:
+    night = rules("Visit-time: 2300-0059")
+    await desk.visit(night)
+    desk.clock.advance(3600.0 - 0.5)
+    await desk.visit(night)
+    # The interval ends when the window has been closed for half a second.
+    assert await desk.refused(night) == (22 * 3600.0 + 0.5, Bound.VISIT_TIME)
+
+
+async def test_windows_that_never_meet_permit_no_request(desk: Desk) -> None:
+    await desk.now(rules("Visit-time: 0100-0200"))
+    for _ in range(10):
+        request = TurnRequest(HOST, "http://example.com", AGENT, rules("Visit-time: 0300-0400"))
+        (answer,) = await desk.pacer.try_starts([request])
+        assert isinstance(answer, NotYet)
+        assert answer.not_before > desk.clock.wall()
+        desk.clock.advance(answer.not_before - desk.clock.wall())
+
+
 async def test_a_rate_binds_inside_its_window_and_no_longer(desk: Desk) -> None:
     hourly = rules("Request-rate: 1/1d 0100-0159")
     desk.clock.advance(3600.0)
@@ -858,7 +865,8 @@ async def test_permits_of_one_host_are_no_more_than_may_be_under_way(desk: Desk)
     permit = answers[0]
     assert not isinstance(permit, NotYet)
     await desk.end(permit, 200)
-    await desk.take()
+    for _ in range(5):
+        await desk.visit()
 
 
 async def _cancel_after(steps: int, taking: "asyncio.Future[Sequence[Permit | NotYet]]") -> None:
@@ -901,15 +909,6 @@ async def test_a_cancelled_caller_gives_back_what_the_first_scopes_had_granted()
 
 
 # Being called
-
-
-async def test_a_watcher_is_called_when_the_host_is_ready(desk: Desk) -> None:
-    await desk.visit()
-    called = desk.watch()
-    await desk.pass_time(0.9)
-    assert not called
-    await desk.pass_time(10.0)
-    assert called == [pytest.approx(1.0, abs=0.02)]
 
 
 async def test_watchers_are_called_one_after_the_other_while_no_permit_is_taken(desk: Desk) -> None:
