@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
+from tests.support.sites import until
 from tests.wire.fleet.crawls import Crawl, Host, ObservedSite, violations
 from tests.wire.fleet.proxies import SlowWay
 
@@ -116,7 +117,7 @@ async def redis_is_killed_and_starts_empty(fleet: Fleet, scale: float) -> None:
 
 
 async def redis_is_lost_during_long_requests(fleet: Fleet, scale: float) -> None:
-    await _until(lambda: any(_is_at("long", visit) and visit.end_mono == inf for visit in _recent(fleet, "start_mono")))
+    await until(lambda: any(_is_at("long", visit) and visit.end_mono == inf for visit in _recent(fleet, "start_mono")))
     fleet.server.kill()
     fleet.server.start()
     await asyncio.sleep(3.0 * scale)
@@ -124,7 +125,7 @@ async def redis_is_lost_during_long_requests(fleet: Fleet, scale: float) -> None
 
 async def redis_is_lost_after_an_end(fleet: Fleet, scale: float) -> None:
     for host in ("slow", "rare", "slow"):
-        await _until(lambda host=host: any(_is_at(host, visit) for visit in _recent(fleet, "end_mono")))  # type: ignore[misc]
+        await until(lambda host=host: any(_is_at(host, visit) for visit in _recent(fleet, "end_mono")))  # type: ignore[misc]
         fleet.server.kill()
         fleet.server.start()
         await asyncio.sleep(1.5 * scale)
@@ -137,12 +138,6 @@ def _is_at(host: str, visit: Visit) -> bool:
 def _recent(fleet: Fleet, stamp: str) -> list[Visit]:
     """Return the requests that have begun, or ended, a moment ago."""
     return [visit for visit in fleet.site.visits if 0.0 <= time.monotonic() - getattr(visit, stamp) < 0.1]
-
-
-async def _until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30.0):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def a_worker_stops_for_two_seconds(fleet: Fleet, scale: float) -> None:

@@ -30,7 +30,7 @@ from politesse.verdict import Verdict
 from tests.support.pacing import HOST, Resolving
 from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
-from tests.support.sites import UA, Seen, Site, serving
+from tests.support.sites import UA, Seen, Site, serving, until
 from tests.support.tiers import first_of
 from tests.tools.cli.command import Done, politesse
 from tests.wire.fleet.gate_program import DELAY_S, THREADS
@@ -172,9 +172,7 @@ async def test_request_of_another_gate_that_is_waited_for_is_named(options: Flee
         async with one.turn(f"{PAGE}/1", max_wait_s=20.0):
             assert one.hosts()["example.com"].fleet_wait is None
             waiting = asyncio.create_task(visit(other))
-            async with asyncio.timeout(20.0):
-                while not (known := other.hosts()) or known["example.com"].fleet_wait is None:
-                    await asyncio.sleep(0.01)
+            await until(lambda: any(host.fleet_wait is not None for host in other.hosts().values()))
             status = other.hosts()["example.com"]
             assert status.fleet_wait is not None
             assert (status.fleet_wait.bound_by, status.fleet_wait.held_by) == (Bound.IN_FLIGHT, f"{PAGE}/1")
@@ -376,12 +374,6 @@ async def queue_of(gate: Gatekeeper, pages: int, *, workers: int = 3) -> AsyncIt
     await asyncio.gather(*working, return_exceptions=True)
 
 
-async def until(taken: list[str], number: int) -> None:
-    async with asyncio.timeout(60.0):
-        while len(taken) < number:
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("pacing", [QUICK, WIDE, SCOPED], ids=["alone", "wide", "scoped"])
 async def test_queues_of_a_fleet_take_few_scripts_for_a_turn(
@@ -391,8 +383,7 @@ async def test_queues_of_a_fleet_take_few_scripts_for_a_turn(
     async with gate_of(options, pacing, resolver=SAME) as one, gate_of(options, pacing, resolver=SAME) as other:
         before = await scripts(redis)
         async with queue_of(one, 10) as first, queue_of(other, 10) as second:
-            await until(first, 8)
-            await until(second, 8)
+            await until(lambda: len(first) >= 8 and len(second) >= 8)
             taken = len(first) + len(second)
         assert await scripts(redis) - before <= MOST * scopes * taken
 
@@ -437,12 +428,6 @@ async def test_gates_that_try_many_turns_at_once_do_not_put_off_each_other_for_e
             await asyncio.gather(try_until_had(one), try_until_had(other))
 
 
-async def until_refused(gate: Gatekeeper) -> None:
-    async with asyncio.timeout(20.0):
-        while not gate.try_turn("https://a.example/"):
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.full
 async def test_queue_with_several_scopes_raises_that_redis_refuses(own_server: RedisServer, prefix: str) -> None:
     slow = {"https://a.example": "User-agent: *\nCrawl-delay: 30\n"}
@@ -451,7 +436,7 @@ async def test_queue_with_several_scopes_raises_that_redis_refuses(own_server: R
         own_server.kill()
         own_server.start("--requirepass", "secret")
         with pytest.raises(ConfigurationError, match="refuses this client"):
-            await until_refused(gate)
+            await until(lambda: bool(gate.try_turn("https://a.example/")))
         queue: PoliteQueue[None] = PoliteQueue(gate)
         await queue.put("https://a.example/2")
         with pytest.raises(ConfigurationError, match="refuses this client"):

@@ -27,6 +27,7 @@ from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Event, FleetAway, FleetBack, Publisher
 from politesse.options import FleetOptions
 from tests.support.pacing import wants
+from tests.support.sites import until
 from tests.support.tasks import ended, settle
 
 # Options
@@ -275,15 +276,11 @@ class SlowWire(RedisWire):
     async def cut(self) -> None:
         """Break the connection in the call that is under way."""
         self.under_way[0][1].set_exception(WireLost("cut"))
-        async with asyncio.timeout(10.0):
-            while self.under_way:
-                await asyncio.sleep(0.001)
+        await until(lambda: not self.under_way)
 
     async def sent(self, batches: int = 1) -> list[list[str]]:
         """Wait until so many batches are under way; return their keys."""
-        async with asyncio.timeout(10.0):
-            while len(self.under_way) < batches:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(self.under_way) >= batches)
         return [keys for keys, _ in self.under_way]
 
 
@@ -335,10 +332,9 @@ async def test_after_a_loss_nothing_starts_before_the_server_has_answered_the_re
     link.post(Script.RELEASE, "key")
     await wire.sent()
     await wire.cut()
+    await until(lambda: wire.opened == 2 and link.is_up)
+    assert link.hold_s(0.0) is None
     async with asyncio.timeout(10.0):
-        while wire.opened < 2 or not link.is_up:
-            await asyncio.sleep(0.001)
-        assert link.hold_s(0.0) is None
         wire.may_report.set()
         while link.hold_s(0.0) is None:
             wire.answer()
