@@ -17,7 +17,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedSSLCon
 
 from politesse import _redis
 from politesse._pacing.fleet.link import FleetLink
-from politesse._pacing.fleet.messages import FleetAnswer, Reply, ScriptCall, Server, WireLost
+from politesse._pacing.fleet.messages import FleetAnswer, Reply, ScriptCall, Server, WireLost, microseconds
 from politesse._pacing.fleet.reservation import FleetHostState, Reservation
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClock, ServerClocks
@@ -205,6 +205,11 @@ def test_each_clock_is_one_of_its_own_and_all_can_be_forgotten() -> None:
 
 
 # Reservations
+
+
+def test_microseconds_are_rounded_up() -> None:
+    us = {0.0: 0, 1.0: 1_000_000, 0.1: 100_000, 1.0000004: 1_000_001}
+    assert {seconds: microseconds(seconds) for seconds in us} == us
 
 
 def test_lateness_of_a_start_counts_from_the_question_by_the_newest_answer_or_message() -> None:
