@@ -26,6 +26,7 @@ from politesse.clock import SystemClock
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Event, FleetAway, FleetBack, Publisher
 from politesse.options import FleetOptions
+from politesse.verdict import Bound
 from tests.support.pacing import wants
 from tests.support.sites import until
 from tests.support.tasks import ended, settle
@@ -205,6 +206,22 @@ def test_each_clock_is_one_of_its_own_and_all_can_be_forgotten() -> None:
 
 
 # Reservations
+
+
+def test_patience_doubles_and_halves_within_bounds() -> None:
+    line = FleetHostState()
+    for _ in range(50):
+        line.was_late()
+    assert line.patience == 4096.0
+    for _ in range(50):
+        line.was_in_time()
+    assert line.patience == 1.0
+
+
+def test_answer_tells_what_binds() -> None:
+    answer = FleetAnswer("queued", "a.1", 0, 0.0, 0, "interval")
+    assert answer.bound(Bound.CRAWL_DELAY) is Bound.CRAWL_DELAY
+    assert answer._replace(bound_by="adaptive").bound(Bound.FLOOR) is Bound.ADAPTIVE
 
 
 def test_microseconds_are_rounded_up() -> None:
