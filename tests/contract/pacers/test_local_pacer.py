@@ -13,7 +13,7 @@ from politesse._pacing.host_state import HostState
 from politesse._pacing.local import LocalPacer
 from politesse._pacing.permit import LocalPermit
 from politesse.clock import Timer
-from politesse.errors import StoreError
+from politesse.errors import ClosedError, StoreError
 from politesse.events import Event, LongWait, TurnExpired
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
@@ -281,11 +281,18 @@ async def test_slow_robots_txt_is_noted_for_the_next_process() -> None:
     assert desk.memory.states[HOST]().asked_s == 0.0
 
 
-async def test_question_after_the_close_is_answered_without_a_recall() -> None:
+async def test_cancelled_question_whether_a_host_is_closed_affects_no_other_and_the_close_ends_all() -> None:
     desk = Desk()
+    questions = [asyncio.ensure_future(desk.pacer.closed_until(HOST)) for _ in range(2)]
+    await settle()
+    questions[0].cancel()
+    await settle()
+    assert not questions[1].done()
     await desk.pacer.aclose()
-    assert await desk.pacer.closed_until(HOST) is None
-    assert desk.memory.recalled == []
+    with pytest.raises(ClosedError):
+        await questions[1]
+    assert await desk.pacer.closed_until("other.example") is None
+    assert desk.memory.recalled == [HOST]
 
 
 async def test_closure_during_the_recall_holds() -> None:
