@@ -261,11 +261,12 @@ def of_quota(remaining: int, reset_s: int) -> dict[str, str]:
     return {f"x-ratelimit-{name}": str(value) for name, value in quota.items()}
 
 
+PRICE: Final = {"crawler-price": "USD 1"}
 REQUESTS: Final = st.lists(
     st.builds(
         Request,
-        st.sampled_from([200, 404, 429, 503, 503, 500]),
-        st.sampled_from([{}, {}, {"retry-after": "30"}, {"retry-after": "3600"}, of_quota(10, 300), of_quota(0, 90)]),
+        st.sampled_from([200, 404, 402, 429, 503, 503, 500]),
+        st.sampled_from([{}, PRICE, {"retry-after": "30"}, {"retry-after": "3600"}, of_quota(9, 300), of_quota(0, 90)]),
         st.sampled_from([0.0, 0.25, 5.0, 90.0]),
         st.sampled_from([0.0, 0.0, 0.5, 2.0, 15.0, 100.0, 650.0, 4_000.0]),
         st.sampled_from([0, 0, 10, 200]),

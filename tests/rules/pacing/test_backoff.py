@@ -134,26 +134,10 @@ def test_retry_after_is_obeyed_within_reason_and_what_is_not_obeyed_is_told() ->
     assert told.value == "\\x1b[2J" + "x" * 96, "short and printable"
 
 
-@given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=12), st.text(max_size=12))
-def test_no_headers_raise_and_none_open_a_host_that_says_no(retry: str, limit: str, left: str, reset: str) -> None:
-    headers = {"retry-after": retry, "ratelimit": limit, "ratelimit-remaining": left, "ratelimit-reset": reset}
-    backoff = after(429, headers=headers)
-    assert NOW + 10.0 <= backoff.closing.until_mono <= NOW + DAY_S
-    observe(backoff, 200, after_s=closed_s(backoff), headers=headers)
-    assert backoff.slow(FLOOR, NOW, OPTIONS).interval_s >= FLOOR.interval_s
-
-
 def test_retry_after_as_a_date_is_obeyed_whatever_the_clock_of_the_server() -> None:
     for behind_s in (-7200, -600, 600, 7200):
         date, retry_after = (formatdate(NOW - behind_s + wait_s, usegmt=True) for wait_s in (0, 300))
         assert after(503, date=date, retry_after=retry_after).closing == (NOW + 300.0, Bound.RETRY_AFTER), behind_s
-
-
-def test_a_shorter_closing_does_not_open_earlier() -> None:
-    backoff = after(429, retry_after="600")
-    observe(backoff, 503, after_s=1.0, retry_after="5")
-    backoff.close(NOW + 2, Bound.RATE_LIMIT)
-    assert backoff.closing == (NOW + 600.0, Bound.RETRY_AFTER)
 
 
 def test_requests_that_were_under_way_together_are_refused_once() -> None:

@@ -1,8 +1,10 @@
 """Members of a fleet in one process: each has a link of its own, as processes have."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from politesse import PacingOptions
@@ -89,6 +91,23 @@ async def visit(pacer: Pacer, status: int | None = 200) -> float:
     started_mono = time.monotonic()
     finish(permit, status)
     return started_mono
+
+
+Span = tuple[float, float]
+
+
+async def crawl(pacer: Pacer, spans: list[Span], times: int = 1_000_000) -> None:
+    """Make requests of 50 ms, one after the other."""
+    for _ in range(times):
+        permit = await pacer.start(wants())
+        began_mono = time.monotonic()
+        await asyncio.sleep(0.05)
+        spans.append((began_mono, time.monotonic()))
+        finish(permit, 200)
+
+
+def least_gap_s(spans: list[Span]) -> float:
+    return min(later[0] - earlier[1] for earlier, later in pairwise(sorted(spans)))
 
 
 class Members:
