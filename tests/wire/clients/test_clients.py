@@ -20,6 +20,7 @@ from politesse import (
     Disallowed,
     Gatekeeper,
     HostPolicy,
+    InvalidURL,
     NotYet,
     PoliteQueue,
     PoliteSession,
@@ -29,7 +30,7 @@ from politesse.events import Decided
 from politesse.integrations.playwright import polite_page
 from tests.support.events import events_of
 from tests.support.programs import run_code
-from tests.support.sites import UA, Site, slow_gate, turns, until
+from tests.support.sites import EAGER, UA, Site, slow_gate, turns, until
 from tests.support.tasks import apart
 from tests.wire.clients.browsers import HtmlSite, browsing, context_of
 from tests.wire.clients.clients import CLIENTS, SESSIONS, Aiohttp, Client, judge
@@ -172,6 +173,36 @@ async def test_page_of_a_browser_is_loaded_unless_it_is_disallowed(site: HtmlSit
         assert await page.title() == "/a"
     assert (site.paths, turns(gate)) == (["/robots.txt", "/a"], 0)
     judge(site)
+
+
+async def test_host_header_of_another_site_is_not_sent(site: Site, gate: Gatekeeper) -> None:
+    own = site.base.removeprefix("http://")
+    wrong = ["other.example", "127.0.0.1", "127.0.0.1:1", "[::1", "", "user@127.0.0.1", f"user@{own}"]
+    wrong += [f"{own}{tail}" for tail in ("/x", "?other.example", "#other.example", f", {own}")]
+    for kind in ASKING:
+        for host in wrong:
+            with pytest.raises(InvalidURL, match=r"Host header .*: the rules of that site would apply"):
+                await get(kind, gate, f"{site.base}/page", {"Host": host})
+        with pytest.raises(InvalidURL, match=r"Host header '.*other\.example'"):
+            await get(kind, gate, f"{site.base}/page", [("Host", own), ("Host", "other.example")])
+        assert site.pages == []
+        assert await get(kind, gate, f"{site.base}/page", {"Host": own.upper()}) == 200
+        site.seen.clear()
+
+
+async def test_headers_of_the_client_reach_its_pages_and_no_robots_txt(site: Site, other: Site) -> None:
+    site.redirects["/moved"] = (302, f"{other.base}/page")
+    secrets = {"X-Secret": "1", "Authorization": "Bearer 1", "Cookie": "login=1"}
+    for kind in ASKING:
+        async with Gatekeeper(UA, pacing=EAGER) as gate:
+            await get(kind, gate, f"{site.base}/moved", own=secrets)
+            asked, sent = site.seen
+            robots = [asked, other.seen[0]]
+            assert [(one.path, one.headers["User-Agent"]) for one in robots] == [("/robots.txt", UA)] * 2
+            assert not any(secrets.keys() & one.headers.keys() for one in robots), kind
+            assert (sent.path, {name: sent.headers[name] for name in secrets}) == ("/moved", secrets), kind
+            site.seen.clear()
+            other.seen.clear()
 
 
 # One decision is counted for each question

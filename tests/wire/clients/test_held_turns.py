@@ -393,12 +393,3 @@ asyncio.run(take())
     told = run_code(program, warnings="always").stderr
     assert r"<Turn https://example.com/\u202e: under way> was dropped" in told
     assert "Exception ignored" not in told
-
-
-async def test_ended_response_is_not_reported(site: Site, gate: Gatekeeper, session: Session, dropped: Dropped) -> None:
-    assert await (await session.get(f"{site.base}/page")).text() == "page /page"
-    (await session.get(f"{site.base}/slow")).release()
-    (await session.get(f"{site.base}/slow")).close()
-    async with session.get(f"{site.base}/slow") as response:
-        assert type(response).__name__ == "ClientResponse"
-    assert (turns(gate), dropped) == (0, [])
