@@ -5,6 +5,7 @@ import gc
 import warnings
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +16,14 @@ from yarl import URL
 
 from politesse import (
     Bound,
+    CacheOptions,
     ClosedError,
     ConfigurationError,
     Disallowed,
+    FetchOptions,
     Gatekeeper,
     InvalidURL,
+    PacingOptions,
     Reason,
     TooFar,
 )
@@ -549,6 +553,26 @@ async def test_options_of_a_session_do_not_go_with_a_given_one(gate: Gatekeeper)
             PoliteSession(gate, session=own, headers={"X-More": "1"})
         with pytest.raises(ConfigurationError, match="default"):
             PoliteSession("aiohttp/3.14", session=own)
+
+
+async def test_session_takes_a_gate_or_the_options_of_one(tmp_path: Path) -> None:
+    async with Gatekeeper(UA) as gate:
+        for options in ({"fleet": "redis://localhost"}, {"store": "robots.db"}, {"pacing": PacingOptions()}):
+            with pytest.raises(ConfigurationError, match=f"{next(iter(options))}=: give it to the Gatekeeper"):
+                PoliteSession(gate, **options)
+    with pytest.raises(ConfigurationError, match=r"PoliteSession\(\): .*PoliteSession\('ExampleBot/1\.0 .*'\)"):
+        PoliteSession()
+    for wrong in (None, 42):
+        with pytest.raises(ConfigurationError, match=rf"PoliteSession\({wrong}\): give a User-Agent, a Gatekeeper"):
+            PoliteSession(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="cache=5: give a CacheOptions"):
+        PoliteSession(UA, cache=5)  # type: ignore[arg-type]
+    pacing, cache, fetch = PacingOptions(min_delay_s=7.0), CacheOptions(), FetchOptions(max_body_bytes=600_000)
+    path = tmp_path / "robots.db"
+    async with PoliteSession(UA, store=path, pacing=pacing, cache=cache, fetch=fetch) as session:
+        assert not await session.gate.check("http://127.0.0.1:1/")  # nobody listens there
+        assert session.gate.hosts()["127.0.0.1"].interval_s == 7.0
+    assert path.exists()
 
 
 def test_session_outside_of_an_event_loop_is_refused_by_a_clear_error() -> None:

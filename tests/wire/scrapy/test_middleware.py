@@ -382,6 +382,8 @@ async def test_the_setting_turns_it_off_and_neither_robots_txt_nor_an_ignored_re
 
 
 def test_body_counts_if_it_is_a_page_and_truncated_says_if_a_part_is_missing() -> None:
+    pages, others = [200, 203, 300, 403, 404, 410, 503], [204, 304, 301, 302, 303, 307, 308]
+    in_part = (["noindex"], True)
     zipped, plain = HEADERS | {"Content-Encoding": "gzip"}, HEADERS | {"Content-Type": "text/plain"}
     rows: list[tuple[Response, str, tuple[list[str], bool]]] = [
         (HtmlResponse(URL, headers=HEADERS, body=BODY), "GET", (BOTH, False)),
@@ -389,15 +391,22 @@ def test_body_counts_if_it_is_a_page_and_truncated_says_if_a_part_is_missing() -
         (Response(URL, headers={"X-Robots-Tag": "noindex"}, body=BODY), "GET", (BOTH, False)),
         (Response(URL, headers=plain, body=BODY), "GET", (["noindex"], False)),
         (Response(URL, headers=zipped), "HEAD", (["noindex"], False)),
-        (HtmlResponse(URL, 302, headers=HEADERS, body=BODY), "GET", (["noindex"], False)),
-        (Response(URL, headers=zipped, body=b"zipped"), "GET", (["noindex"], True)),
+        *((HtmlResponse(URL, status, headers=HEADERS, body=BODY), "POST", (BOTH, False)) for status in pages),
+        *((HtmlResponse(URL, status, headers=HEADERS, body=BODY), "GET", (["noindex"], False)) for status in others),
+        (HtmlResponse(URL, headers=HEADERS | {"Content-Encoding": " IDENTITY"}, body=BODY), "GET", (BOTH, False)),
+        (Response(URL, headers=zipped, body=b"zipped"), "GET", in_part),
+        (
+            Response(URL, headers=zipped | {"Content-Encoding": ["identity", "br"]}, body=BODY),
+            "GET",
+            (["noindex"], True),
+        ),
         (HtmlResponse(URL, headers=HEADERS, body=BODY, flags=["dataloss"]), "GET", (BOTH, True)),
         (HtmlResponse(URL, headers=HEADERS, body=BODY, flags=["download_stopped"]), "GET", (BOTH, True)),
         (HtmlResponse(URL, headers=HEADERS, body=BODY, flags=["partial"]), "GET", (BOTH, True)),
     ]
-    pages = [(read(response, method), expected) for response, method, expected in rows]
-    assert [(names(page), page.truncated) for page, _ in pages] == [expected for _, expected in pages]
-    assert pickle.loads(pickle.dumps(pages[0][0], protocol=4)) == pages[0][0]  # noqa: S301 - our own
+    found = [(read(response, method), expected) for response, method, expected in rows]
+    assert [(names(page), page.truncated) for page, _ in found] == [expected for _, expected in found]
+    assert pickle.loads(pickle.dumps(found[0][0], protocol=4)) == found[0][0]  # noqa: S301 - our own
 
 
 # RobotParser through the interface of Scrapy's parsers.
