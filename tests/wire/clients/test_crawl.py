@@ -5,7 +5,7 @@ import gzip
 import logging
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,24 +14,20 @@ from typing import Any
 
 import aiohttp
 import httpx
-import httpx2
 import pytest
 from aiohttp import web
 from warcio.archiveiterator import ArchiveIterator
 
 from politesse import ConfigurationError, Gatekeeper, PoliteSession
 from politesse.events import HostClosed
-from politesse.integrations.aiohttp import RobotsMiddleware
-from politesse.integrations.httpx import PoliteTransport
-from politesse.integrations.httpx2 import PoliteTransport as Httpx2Transport
 from politesse.integrations.warc import WarcFile
 from politesse.queue import CrawlPage, PoliteQueue
 from politesse.testing import ScriptedFetcher
 from tests.support.events import events_of
 from tests.support.ports import free_port
-from tests.support.sites import EAGER, UA, Server, Site, slow_gate, turns, until
+from tests.support.sites import EAGER, UA, Server, Site, turns, until
 from tests.support.tiers import first_of
-from tests.wire.clients.clients import judge
+from tests.wire.clients.clients import CRAWLING, judge
 
 pytestmark = pytest.mark.realtime
 
@@ -68,25 +64,14 @@ def urlset(*urls: str) -> bytes:
     return f"<urlset>{''.join(f'<url><loc>{url}</loc></url>' for url in urls)}</urlset>".encode()
 
 
-CLIENTS: dict[str, Callable[[Gatekeeper], Any]] = {
-    "PoliteSession": PoliteSession,
-    "ClientSession": lambda _: aiohttp.ClientSession(),
-    "RobotsMiddleware": lambda gate: aiohttp.ClientSession(middlewares=[RobotsMiddleware(gate, pace=True)]),
-    "httpx.AsyncClient": lambda _: httpx.AsyncClient(),
-    "httpx2.AsyncClient": lambda _: httpx2.AsyncClient(),
-    "httpx.PoliteTransport": lambda gate: httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True),
-    "httpx2.PoliteTransport": lambda gate: httpx2.AsyncClient(transport=Httpx2Transport(gate), follow_redirects=True),
-}
-
-
 @pytest.fixture
 def site_class() -> type[Server]:
     return LinkedSite
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture(params=CRAWLING)
 async def web_client(request: pytest.FixtureRequest, gate: Gatekeeper) -> AsyncIterator[Any]:
-    async with CLIENTS[request.param](gate) as web:
+    async with CRAWLING[request.param](gate) as web:
         yield web
 
 
@@ -154,7 +139,7 @@ async def test_body_that_is_read_frees_its_host_before_handle_returns_and_ends_t
     assert min(record["elapsed_s"] - record["request_s"] for record in records) > 0.09
 
 
-@pytest.mark.parametrize("web_client", first_of(1, CLIENTS), indirect=True)
+@pytest.mark.parametrize("web_client", first_of(1, CRAWLING), indirect=True)
 async def test_every_client_reads_sitemaps_as_streams(
     gate: Gatekeeper, queue: Queue, web_client: Any, site: LinkedSite, other: LinkedSite
 ) -> None:
@@ -233,16 +218,6 @@ async def test_a_server_that_hangs_up_is_a_failure_and_a_session_that_is_closed_
     assert (queue.qsize(), turns(gate)) == (2, 0)
 
 
-async def test_the_pace_is_kept_whatever_the_number_of_workers(site: LinkedSite) -> None:
-    site.links = tuple(f"/{place}" for place in range(8))
-    async with slow_gate(0.1) as gate, PoliteSession(gate) as web:
-        queue, pages = Queue(gate), Pages()
-        await queue.put(f"{site.base}/")
-        await queue.crawl(web, pages, workers=20)
-    assert len(pages.urls) == 9
-    judge(site, min_delay_s=0.1)
-
-
 async def test_client_of_a_crawl_is_asynchronous_and_of_its_gate(
     gate: Gatekeeper, queue: Queue, site: LinkedSite
 ) -> None:
@@ -275,7 +250,7 @@ async def test_pages_of_a_crawl_are_read_back(
 ) -> None:
     for path in ("/packed", "/404?q=%C3%A9", "/private"):
         await queue.put(f"{site.base}{path}")
-    async with WarcFile(tmp_path / name, {"operator": "Example"}) as archive, CLIENTS[client](gate) as web:
+    async with WarcFile(tmp_path / name, {"operator": "Example"}) as archive, CRAWLING[client](gate) as web:
 
         async def handle(page: CrawlPage[object], response: Any) -> None:
             await archive.add(response)

@@ -30,7 +30,7 @@ from politesse.integrations.aiohttp import PoliteSession
 from politesse.integrations.crawlee import PoliteHttpClient, PoliteRequestManager
 from politesse.integrations.playwright import polite_page
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher
-from tests.support.sites import UA, Site, slow_gate, turns, until
+from tests.support.sites import UA, Site, serving, slow_gate, turns, until
 from tests.support.tasks import apart
 from tests.support.tiers import first_of
 from tests.wire.clients.browsers import HtmlSite, chromium
@@ -199,22 +199,15 @@ async def test_redirect_is_followed_in_turns_if_permitted(site: Linked, other: L
     judge(site, other, min_delay_s=0.1)
 
 
-@pytest.mark.full
-async def test_client_that_follows_redirects_stops(site: Linked, other: Linked, manager: PoliteRequestManager) -> None:
+async def test_client_that_follows_redirects_is_an_error_that_says_what_to_pass_and_sends_no_more(
+    site: Linked, other: Linked, gate: Gatekeeper
+) -> None:
     site.redirects["/moved"] = (302, "/target")
-    crawler = crawler_of(HttpCrawler, manager, PoliteHttpClient(manager, ImpitHttpClient()))
-    await crawler.run([f"{site.base}/moved"])
-    assert crawler.failed == [(f"{site.base}/moved", 0, ConfigurationError)]
-    assert site.pages == ["/moved", "/target"]
-    await crawler.run([f"{other.base}/page"])
-    assert crawler.failed[1:] == [(f"{other.base}/page", 0, ConfigurationError)]
-    assert other.pages == []
-
-
-async def test_error_of_a_client_that_follows_redirects_says_what_to_pass(site: Linked, gate: Gatekeeper) -> None:
-    site.redirects["/moved"] = (302, "/target")
-    with pytest.raises(ConfigurationError, match=r"give ImpitHttpClient\(follow_redirects=False\)$"):
-        await PoliteHttpClient(gate, ImpitHttpClient()).send_request(f"{site.base}/moved")
+    client = PoliteHttpClient(gate, ImpitHttpClient())
+    for url in (f"{site.base}/moved", f"{other.base}/page"):
+        with pytest.raises(ConfigurationError, match=r"give ImpitHttpClient\(follow_redirects=False\)$"):
+            await client.send_request(url)
+    assert (site.pages, other.pages) == (["/moved", "/target"], [])
 
 
 @pytest.mark.parametrize(
@@ -238,27 +231,22 @@ async def test_refusal_is_not_evaded_by_another_session(
 
 
 @pytest.mark.full
-async def test_refusing_site_is_given_up(site: Linked, other: Linked, queue: RequestQueue, refused: Refused) -> None:
+async def test_site_that_refuses_or_has_a_long_wait_is_given_up(
+    site: Linked, other: Linked, queue: RequestQueue, refused: Refused
+) -> None:
     site.busy, site.busy_status, other.robots_status = 10, 403, 503
-    async with (
-        brief(refused_after=1) as gate,
-        PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_refusals=1, max_wait_s=5.0) as manager,
-    ):
-        crawler = crawler_of(HttpCrawler, manager, max_request_retries=0)
-        await crawler.run([f"{site.base}/busy", f"{site.base}/a", f"{other.base}/b"])
-    assert (site.pages, other.pages) == (["/busy"], [])
-    assert sorted(refused) == sorted([(f"{site.base}/a", Reason.REFUSED), (f"{other.base}/b", Reason.UNREACHABLE)])
-
-
-@pytest.mark.full
-async def test_site_with_a_long_wait_is_given_up(site: Linked, queue: RequestQueue, refused: Refused) -> None:
-    async with (
-        brief() as gate,
-        PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_wait_s=5.0) as manager,
-    ):
-        await crawler_of(HttpCrawler, manager, max_request_retries=0).run([f"{site.base}/429", f"{site.base}/a"])
-    assert site.pages == ["/429"]
-    assert sorted(refused) == [(f"{site.base}{path}", Reason.WAIT_TOO_LONG) for path in ("/429", "/a")]
+    limits = {"max_refusals": 1, "max_wait_s": 5.0}
+    async for slow in serving(Linked(), address="127.0.0.2", host="127.0.0.2"):
+        async with (
+            brief(refused_after=1) as gate,
+            PoliteRequestManager(gate, queue, on_disallowed=refused.note, **limits) as manager,
+        ):
+            crawler = crawler_of(HttpCrawler, manager, max_request_retries=0)
+            urls = [f"{site.base}/busy", f"{site.base}/a", f"{other.base}/b", f"{slow.base}/429", f"{slow.base}/a"]
+            await crawler.run(urls)
+        assert (site.pages, other.pages, slow.pages) == (["/busy"], [], ["/429"])
+        reasons = [Reason.REFUSED, Reason.UNREACHABLE, Reason.WAIT_TOO_LONG, Reason.WAIT_TOO_LONG]
+        assert sorted(refused) == sorted(zip(urls[1:], reasons, strict=True))
 
 
 @pytest.mark.full

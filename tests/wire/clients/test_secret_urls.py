@@ -4,39 +4,29 @@ import asyncio
 import json
 import logging
 import warnings
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import httpx
-import httpx2
 import pytest
 
 from politesse import Disallowed, Gatekeeper, PoliteQueue, PoliteSession, Verdict
 from politesse.errors import ClosedError, InvalidURL, TooFar, TurnHeld
 from politesse.events import Event, HostClosed, LongWait, TurnDropped
-from politesse.integrations.httpx import PoliteTransport
 from politesse.integrations.warc import WarcFile
 from politesse.origin import Origin
 from politesse.queue import CrawlPage
 from tests.support.events import events_of
 from tests.support.sites import EAGER, UA, Site
 from tests.tools.cli.command import politesse
+from tests.wire.clients.clients import CRAWLING
 
 pytestmark = pytest.mark.realtime
 
 USERINFO, FRAGMENT = "crawler:pa55w0rd@", "#t0ken"
 SECRETS = ("pa55w0rd", "t0ken")
 AUTHORIZATION = "Basic Y3Jhd2xlcjpwYTU1dzByZA=="  # RFC 7617 2: crawler:pa55w0rd
-CLIENTS: dict[str, Callable[[Gatekeeper], Any]] = {
-    "PoliteSession": PoliteSession,
-    "aiohttp": lambda _: aiohttp.ClientSession(),
-    "httpx": lambda _: httpx.AsyncClient(),
-    "httpx2": lambda _: httpx2.AsyncClient(),
-    "httpx.PoliteTransport": lambda gate: httpx.AsyncClient(transport=PoliteTransport(gate)),
-}
 
 
 def secret(site: Site, path: str) -> str:
@@ -60,18 +50,20 @@ def leaking(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir() if any(secret.encode() in file.read_bytes() for secret in SECRETS)]
 
 
-@pytest.mark.parametrize("library", CLIENTS)
-async def test_crawl_hides_secrets(site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, library: str) -> None:
+@pytest.mark.parametrize(
+    "client", [name for name in CRAWLING if name not in {"RobotsMiddleware", "httpx2.PoliteTransport"}]
+)
+async def test_crawl_hides_secrets(site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, client: str) -> None:
     caplog.set_level(logging.DEBUG, logger="politesse")
     site.redirects = {"/moved": (302, "/elsewhere")}
     paths = ["/page", "/private", "/moved", "/raises", "/404"]
     shown: list[object] = []
     gate = Gatekeeper(UA, pacing=EAGER, ledger=tmp_path / "ledger.db")
     events = events_of(gate, Event)
-    async with gate, WarcFile(tmp_path / "crawl.warc") as archive, CLIENTS[library](gate) as web:
+    async with gate, WarcFile(tmp_path / "crawl.warc") as archive, CRAWLING[client](gate) as web:
 
         async def handle(page: CrawlPage[None], response: Any) -> None:
-            if library != "httpx2":
+            if client != "httpx2.AsyncClient":
                 await archive.add(response)
             if "/raises" in page.url:
                 raise ValueError("a page that raises")
