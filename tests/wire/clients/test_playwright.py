@@ -180,15 +180,6 @@ async def test_timeout_is_that_of_goto_or_of_the_context(
     assert (site.pages, turns(gate)) == (["/a", "/silent"], 0)
 
 
-async def test_429_closes_the_host(site: HtmlSite, page: Page, gate: Gatekeeper) -> None:
-    site.answers["/busy"] = busy
-    tab = await polite_page(page, gate, max_wait_s=0.5)
-    await visit(tab, f"{site.base}/busy", 429)
-    with pytest.raises(TooFar):
-        await tab.goto(f"{site.base}/a")
-    assert site.pages == ["/busy"]
-
-
 async def test_ten_pages_keep_the_gaps_of_their_host(site: HtmlSite, other: HtmlSite, context: BrowserContext) -> None:
     site.redirects["/3"] = (302, f"{other.base}/3")
 
