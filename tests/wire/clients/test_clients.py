@@ -143,7 +143,7 @@ async def test_cancelled_requests_give_their_turns_back(site: Site, client: Clie
 
 def test_without_its_library_the_import_of_an_integration_says_what_to_install() -> None:
     extras = {"httpx": "httpx", "httpx2": "httpx2", "crawlee": "crawlee", "playwright": "playwright"}
-    extras |= {"requests": "requests", "warc": "warcio"}
+    extras |= {"requests": "requests", "scrapy": "scrapy", "warc": "warcio"}
     program = """
 import importlib, sys
 for names in sys.argv[1:]:

@@ -548,19 +548,6 @@ async def test_gate_closed_during_the_wait_raises_closed_error(site: HtmlSite, p
     assert site.pages == ["/busy"]
 
 
-async def test_scope_may_be_ended_twice(tab: PolitePage) -> None:
-    async def scope() -> None:
-        async with tab.scope(1):
-            try:
-                tab.end(1)
-                await asyncio.sleep(60)
-            finally:
-                tab.end(1)
-
-    with pytest.raises(Error, match="the navigation has ended"):
-        await scope()
-
-
 # Turns of the caller
 
 

@@ -15,7 +15,6 @@ from politesse import Disallowed, Gatekeeper, PoliteQueue, PoliteSession, Verdic
 from politesse.errors import ClosedError, InvalidURL, TooFar, TurnHeld
 from politesse.events import Event, HostClosed, LongWait, TurnDropped
 from politesse.integrations.warc import WarcFile
-from politesse.origin import Origin
 from politesse.queue import CrawlPage
 from tests.support.events import events_of
 from tests.support.sites import EAGER, UA, Site
@@ -140,13 +139,6 @@ async def test_a_page_that_is_checked_by_the_command_is_requested_with_its_passw
     assert leaks(done.out + done.err) == []
     assert json.loads(done.out)["url"] == f"{site.base}/page"
     assert {seen.path: seen.headers.get("Authorization") for seen in site.seen}["/page"] == AUTHORIZATION
-
-
-async def test_a_decision_with_an_at_sign_in_its_path_is_recorded_whole(site: Site) -> None:
-    async with Gatekeeper(UA, pacing=EAGER) as gate:
-        for path in ("/@user/a@b?to=http://x:y@z", "//x@y/"):
-            assert (await gate.check(f"{site.base}{path}")).url == f"{site.base}{path}"
-            assert Origin.of(f"{site.base}{path}") == Origin.of(site.base)
 
 
 @pytest.mark.parametrize("target", ["ftp://crawler:pa55w0rd@h.example/#t0ken", "//crawler:pa55w0rd@h:99999/#t0ken"])
