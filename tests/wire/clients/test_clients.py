@@ -226,10 +226,6 @@ async def by_turn_that_a_client_uses(gate: Gatekeeper, url: str) -> None:
             await get(kind, gate, url)
 
 
-async def by_filter(gate: Gatekeeper, url: str) -> None:
-    assert [item async for item, _ in gate.filter([url])] == [url]
-
-
 async def test_question_is_counted_once(site: Site) -> None:
     ways: dict[str, Callable[[Gatekeeper, str], Awaitable[object]]] = {
         **{kind: partial(get, kind) for kind in ASKING},
@@ -237,9 +233,6 @@ async def test_question_is_counted_once(site: Site) -> None:
         "a turn": by_turn,
         "a turn within a limit": lambda gate, url: by_turn(gate, url, max_wait_s=60),
         "two turns that clients use": by_turn_that_a_client_uses,
-        "check": lambda gate, url: gate.check(url),
-        "check_batch": lambda gate, url: gate.check_batch([url]),
-        "filter": by_filter,
     }
     for way, ask in ways.items():
         for known in (False, True):

@@ -1,4 +1,4 @@
-"""Crawls of sites that are closed or fail, and crawls that are killed: requests wait, end in errbacks or stay on disk."""
+"""Crawls of sites that are closed or fail, and crawls that are killed: requests wait, fail, or stay on disk."""
 
 import asyncio
 import signal
