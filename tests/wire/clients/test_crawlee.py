@@ -233,7 +233,7 @@ async def test_site_that_refuses_or_has_a_long_wait_is_given_up(
     site: Linked, other: Linked, queue: RequestQueue, refused: Refused
 ) -> None:
     site.busy, site.busy_status, other.robots_status = 10, 403, 503
-    limits = {"max_refusals": 1, "max_wait_s": 5.0}
+    limits: dict[str, Any] = {"max_refusals": 1, "max_wait_s": 5.0}
     async for slow in serving(Linked(), address="127.0.0.2", host="127.0.0.2"):
         async with (
             brief(refused_after=1) as gate,
