@@ -2,13 +2,14 @@
 
 import asyncio
 import gc
+import json
 import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,9 @@ OPTIONS: Final[dict[str, Any]] = {
 }
 
 
-# The web
+# The web: in a process of its own, with the logs of its servers.
+
+_IDLE_S: Final = 30.0
 
 CLOSED: Final = "User-agent: *\nDisallow: /\n"
 FLAPPING: Final = "5xx-flapping"
@@ -56,25 +59,19 @@ PACES: Final = ("", "", "", "Crawl-delay: 0.5\n", "Crawl-delay: 2\n", "Request-r
 
 @dataclass(frozen=True)
 class Site:
-    """An origin.
+    """An origin, with its fault and its rules.
 
     Attributes:
-        server: its server.
-        fault: that of its robots.txt.
-        name: the name of its fault; empty for a good one.
+        origin: as in ``http://127.1.2.3:8081``.
+        fault: its name; empty for a good one.
         robots: its rules, or an equivalent of its fault.
+        answers: whether it answers requests for robots.txt.
     """
 
-    server: HostileServer
-    fault: Fault
-    name: str
+    origin: str
+    fault: str
     robots: str
-
-    @property
-    def log(self) -> list[Exchange]:
-        """The requests for robots.txt and for pages."""
-        hops = {self.server.url(target) for target in self.fault.hops}
-        return [exchange for exchange in self.server.log if exchange.url not in hops]
+    answers: bool
 
 
 def _choose(chance: random.Random) -> tuple[str, Fault, Reply, str]:
@@ -101,20 +98,42 @@ def _meaning(fault: Fault) -> str:
     return "" if fault.allows_private else FILE.decode()
 
 
-@asynccontextmanager
-async def _serving(number: int, chance: random.Random) -> AsyncIterator[dict[str, Site]]:
-    """Serve a web; at the end, a slow answer notices, too, that its client has gone."""
+async def serve_a_web() -> None:
+    number, seed = json.loads(sys.stdin.readline())
+    chance = random.Random(seed)
     async with AsyncExitStack() as stack:
-        sites = {}
+        sites, servers = [], []
         for n in range(number):
             name, fault, page, robots = _choose(chance)
             address = f"127.{1 + n // 62_500}.{n // 250 % 250}.{1 + n % 250}"
             server = await stack.enter_async_context(HostileServer(fault, address=address, every_page=page))
-            sites[server.origin] = Site(server, fault, name, robots)
-        yield sites
-        async with asyncio.timeout(30.0):
-            while any(site.server.open_connections for site in sites.values()):
+            servers.append((server, fault))
+            sites.append(Site(server.origin, name, robots, fault.listens and fault.accepts))
+        _write([asdict(site) for site in sites])
+        await asyncio.to_thread(sys.stdin.read)
+        await _until_idle([server for server, _ in servers])
+        logs = {
+            server.origin: [asdict(exchange) for exchange in server.log if exchange.url not in _hops(server, fault)]
+            for server, fault in servers
+        }
+        _write([logs, sum(server.open_connections for server, _ in servers)])
+
+
+async def _until_idle(servers: list[HostileServer]) -> None:
+    """Wait until the connections end; a slow answer, too, notices within that time that its client has gone."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_IDLE_S):
+            while any(server.open_connections for server in servers):
                 await asyncio.sleep(0.05)
+
+
+def _write(said: object) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+
+
+def _hops(server: HostileServer, fault: Fault) -> set[str]:
+    return {server.url(target) for target in fault.hops}
 
 
 # The crawler, and the judgement.
@@ -209,6 +228,11 @@ class Crawl:
                 self.abandoned[str(event.origin)].append((ended - event.elapsed_s, ended))
 
 
+def _judge(sites: Mapping[str, Site], log: list[Exchange]) -> None:
+    robots = {origin: site.robots for origin, site in sites.items()}
+    assert_polite(log, robots, agent="ExampleBot", min_delay_s=MIN_DELAY_S, slack_s=SLACK_S, min_refetch_s=RETRY_MIN_S)
+
+
 def _as_known(site: Site, exchange: Exchange, crawl: Crawl) -> Exchange:
     """Return an exchange as the crawler knows it, because its pace counts from there.
 
@@ -217,8 +241,8 @@ def _as_known(site: Site, exchange: Exchange, crawl: Crawl) -> Exchange:
     and a robots.txt that came after the timeout of its fetch was not fetched.
     """
     if exchange.url.endswith("/robots.txt"):
-        known = replace(exchange, ended=exchange.started) if site.name else exchange
-        gave_up = crawl.gave_up(site.server.origin, exchange.started)
+        known = replace(exchange, ended=exchange.started) if site.fault else exchange
+        gave_up = crawl.gave_up(site.origin, exchange.started)
         return replace(known, status=UNREACHABLE, retry_after_s=None) if gave_up else known
     ended = min(exchange.ended, crawl.ended[exchange.url])
     known = replace(exchange, started=min(exchange.started, ended), ended=ended)
@@ -231,6 +255,25 @@ def _check_flapping(log: list[Exchange]) -> None:
     for exchange in sorted(log, key=lambda exchange: exchange.started):
         asked += exchange.url.endswith("/robots.txt")
         assert asked >= 2 or exchange.url.endswith("/robots.txt")
+
+
+async def _start_web(origins: int, seed: int) -> tuple[asyncio.subprocess.Process, dict[str, Site]]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=pipe, stdout=pipe, limit=2**30)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([origins, seed]).encode() + b"\n")
+    async with asyncio.timeout(60):
+        sites = [Site(**site) for site in json.loads(await process.stdout.readline())]
+    return process, {site.origin: site for site in sites}
+
+
+async def _end_web(process: asyncio.subprocess.Process) -> tuple[dict[str, list[Exchange]], int]:
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate(b"")  # end of input
+    assert process.returncode == 0
+    logs, open_connections = json.loads(out)
+    return {origin: [Exchange(**exchange) for exchange in log] for origin, log in logs.items()}, open_connections
 
 
 def _open_files() -> int:
@@ -258,31 +301,37 @@ async def _left_behind() -> list[str]:
 async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    before = _open_files()
-    async with _serving(origins, random.Random(seed)) as sites:
-        healthy = sum(not site.name for site in sites.values())
+    process, sites = await _start_web(origins, seed)
+    healthy = sum(not site.fault for site in sites.values())
+    try:
+        before = _open_files()
         async with Gatekeeper(UA, **OPTIONS) as gate:
-            crawl = Crawl(gate, int(seconds / MIN_DELAY_S), list(sites), random.Random(seed))
+            crawl = Crawl(
+                gate, urls_per_site=int(seconds / MIN_DELAY_S), origins=list(sites), chance=random.Random(seed)
+            )
             await crawl.run(tasks, seconds, least_pages=healthy + 1)
             said = gate.statistics()
             assert (said.turns, said.waiting, said.fetches) == (0, 0, crawl.fetched.total())
-    assert await _left_behind() == []
-    assert await _closed_files(before) == before
+        assert await _left_behind() == []
+        assert await _closed_files(before) == before
+        logs, open_connections = await _end_web(process)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
     assert complaints == []
-    robots = {origin: site.robots for origin, site in sites.items()}
-    log = [_as_known(site, exchange, crawl) for site in sites.values() for exchange in site.log]
-    assert_polite(log, robots, agent="ExampleBot", min_delay_s=MIN_DELAY_S, slack_s=SLACK_S, min_refetch_s=RETRY_MIN_S)
+    assert open_connections == 0
+    _judge(sites, [_as_known(sites[origin], exchange, crawl) for origin, log in logs.items() for exchange in log])
     pages = 0
     for origin, site in sites.items():
-        asked = sum(exchange.url.endswith("/robots.txt") for exchange in site.log)
-        if site.fault.listens and site.fault.accepts:
+        asked = sum(exchange.url.endswith("/robots.txt") for exchange in logs[origin])
+        if site.answers:
             # On a busy machine a fetch may be over before its server has read it.
             assert 0 <= crawl.fetched[origin] - asked <= crawl.timed_out[origin], site
-        got = len(site.log) - asked
+        got = len(logs[origin]) - asked
         assert crawl.answered[origin] <= got <= crawl.sent[origin], site
         pages += got
-        if site.name == FLAPPING:
-            _check_flapping(site.log)
+        if site.fault == FLAPPING:
+            _check_flapping(logs[origin])
     assert crawl.cancelled > 0
     assert pages > healthy, "a crawl that hardly asks proves nothing"
 
@@ -298,3 +347,7 @@ async def _soak(origins: int, tasks: int, seconds: float, seed: int) -> None:
 )
 def test_a_crawl_of_a_hostile_web_is_polite_and_leaks_nothing(origins: int, tasks: int, seconds: float) -> None:
     asyncio.run(_soak(origins, tasks, seconds, seed=9309), debug=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_a_web())
