@@ -186,19 +186,6 @@ async def test_request_that_was_not_awaited_says_so(polite: PoliteSession) -> No
 # When a turn ends
 
 
-async def test_turn_lasts_while_the_body_comes(site: Site, gate: Gatekeeper, session: Session) -> None:
-    async with session.get(f"{site.base}/slow") as response:
-        assert turns(gate) == 1
-        waiting = apart(session.get(f"{site.base}/page"))
-        await until(lambda: gate.statistics().waiting == 1)
-        assert site.pages == ["/slow"]
-        site.go_on.set()
-        assert await response.text() == "first last"
-        assert turns(gate) <= 1  # that of the next
-    await waiting
-    assert site.pages == ["/slow", "/page"]
-
-
 async def by_iterating(response: ClientResponse) -> None:
     async for _ in response.content.iter_any():
         pass
