@@ -177,19 +177,19 @@ async def test_page_of_a_browser_is_loaded_unless_it_is_disallowed(site: HtmlSit
     judge(site)
 
 
-async def test_host_header_of_another_site_is_not_sent(site: Site, gate: Gatekeeper) -> None:
-    own = site.base.removeprefix("http://")
-    wrong = ["other.example", "127.0.0.1", "127.0.0.1:1", "[::1", "", "user@127.0.0.1", f"user@{own}"]
+async def test_host_header_of_another_site_is_not_sent(other: Site, gate: Gatekeeper) -> None:
+    own = other.base.removeprefix("http://")
+    wrong = ["other.example", "localhost", "localhost:1", "[::1", "", "user@localhost", f"user@{own}"]
     wrong += [f"{own}{tail}" for tail in ("/x", "?other.example", "#other.example", f", {own}")]
     for kind in ASKING:
         for host in wrong:
             with pytest.raises(InvalidURL, match=r"Host header .*: the rules of that site would apply"):
-                await get(kind, gate, f"{site.base}/page", {"Host": host})
+                await get(kind, gate, f"{other.base}/page", {"Host": host})
         with pytest.raises(InvalidURL, match=r"Host header '.*other\.example'"):
-            await get(kind, gate, f"{site.base}/page", [("Host", own), ("Host", "other.example")])
-        assert site.pages == []
-        assert await get(kind, gate, f"{site.base}/page", {"Host": own.upper()}) == 200
-        site.seen.clear()
+            await get(kind, gate, f"{other.base}/page", [("Host", own), ("Host", "other.example")])
+        assert other.pages == []
+        assert await get(kind, gate, f"{other.base}/page", {"Host": own.upper()}) == 200
+        other.seen.clear()
 
 
 async def test_headers_of_the_client_reach_its_pages_and_no_robots_txt(site: Site, other: Site) -> None:
