@@ -7,7 +7,6 @@ import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -252,26 +251,19 @@ reactor.run()
 """
 
 
-@dataclass
-class FtpSite:
-    """An FTP server, and when each connection to it was made."""
-
-    base: str = ""
-    started: list[float] = field(default_factory=list)
-
-
 @asynccontextmanager
-async def serving_ftp(folder: Path) -> AsyncIterator[FtpSite]:
+async def serving_ftp(folder: Path) -> AsyncIterator[tuple[str, list[float]]]:
+    """Serve files; return the base of their URLs, and a list that has the time of each connection at the end."""
+    started: list[float] = []
     command = (sys.executable, "-c", FTP, HOST, str(folder))
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
-        site = FtpSite(f"ftp://{HOST}:{json.loads(await process.stdout.readline())}")
-        yield site
+        yield f"ftp://{HOST}:{json.loads(await process.stdout.readline())}", started
     finally:
         process.terminate()
         out, _ = await process.communicate()
-    site.started += map(json.loads, out.splitlines())
+        started += map(json.loads, out.splitlines())
 
 
 async def test_files_of_ftp_are_paced_by_their_host_and_need_no_robots_txt(tmp_path: Path) -> None:
@@ -279,14 +271,14 @@ async def test_files_of_ftp_are_paced_by_their_host_and_need_no_robots_txt(tmp_p
         (tmp_path / f"{number}").write_text("page")
     site = Site("User-agent: *\nDisallow: /0\n", {"/a": html(), "/b": html()})
     shut = Site(503, {"/": html()})
-    async with serving(site), serving(shut), serving_ftp(tmp_path) as files:
-        urls = [f"{files.base}/{number}" for number in range(3)] + site.urls
+    async with serving(site), serving(shut), serving_ftp(tmp_path) as (base, started):
+        urls = [f"{base}/{number}" for number in range(3)] + site.urls
         done = await crawl([*urls, *shut.urls], ADDON | {"DOWNLOAD_DELAY": 0.5} | giving_up_after(2))
     assert set(done.pages) == set(urls)  # the robots.txt of another port of the host is unreachable
     assert set(done.ignored) == set(shut.urls)
     assert site.robots_count == 1
-    assert len(files.started) == 3  # nothing has requested a robots.txt there
-    starts = sorted([*files.started, *(exchange.started for exchange in site.page_exchanges)])
+    assert len(started) == 3  # nothing has requested a robots.txt there
+    starts = sorted([*started, *(exchange.started for exchange in site.page_exchanges)])
     assert min(after - before for before, after in pairwise(starts)) >= 0.5
 
 
