@@ -12,7 +12,7 @@ import pytest
 
 from politesse import Bound, CacheOptions, ClosedError, HostPolicy, PacingOptions, PoliteQueue, Reason, TooFar
 from politesse.errors import StoreError
-from politesse.events import AddressNotFound, ComponentFailed, Event
+from politesse.events import AddressNotFound, ComponentFailed, Event, RobotsFetched
 from politesse.options import Limit
 from politesse.ports import FetchRequest, FetchResult
 from politesse.sites import FileOutcome
@@ -40,7 +40,7 @@ class Unspeakable(Exception):
         raise RuntimeError("no words")
 
 
-FOREIGN: Final[list[type[BaseException]]] = [asyncio.CancelledError, GeneratorExit, Odd, Unspeakable]
+FOREIGN: Final[list[type[BaseException]]] = [asyncio.CancelledError, GeneratorExit, Odd, Unspeakable, KeyError]
 
 
 class OddStore(MemoryStore):
@@ -225,14 +225,19 @@ async def reasons(gate: ScriptedGate) -> set[Reason]:
     return {verdict.reason for verdict in await asyncio.gather(*(gate.check(f"{PAGE}/{n}") for n in range(3)))}
 
 
-async def test_cancellation_raised_by_a_store_or_fetcher_closes_the_site_and_cancels_no_caller() -> None:
+async def test_error_of_a_store_or_fetcher_is_published_closes_the_site_and_cancels_no_caller() -> None:
     for error in FOREIGN:
-        parts = [(OddStore(method, error), OddFetcher()) for method in ("get", "put")]
-        for store, fetcher in (*parts, (OddStore(), OddFetcher(ROBOTS, error))):
+        by_fetcher = "cache" if error is GeneratorExit else "fetcher"
+        parts = [(OddStore(method, error), OddFetcher(), "cache") for method in ("get", "put")]
+        for store, fetcher, component in (*parts, (OddStore(), OddFetcher(ROBOTS, error), by_fetcher)):
             async with ScriptedGate(fetcher=fetcher, store=store) as gate:
-                failures = failures_of(gate)
+                failures, fetched = failures_of(gate), events_of(gate, RobotsFetched)
                 assert await reasons(gate) == {Reason.UNREACHABLE}
-                assert len(failures) == 1
+                verdict = gate.known(PAGE)
+                assert verdict.source is not None
+                assert error.__name__ in verdict.source.fault
+                assert [failure.component for failure in failures] == [component]
+                assert component == "cache" or fetched[0].fault == verdict.source.fault
                 gate.clock.advance(3_600)
                 assert await reasons(gate) == {Reason.NO_RULE}
 

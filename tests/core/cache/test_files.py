@@ -14,7 +14,8 @@ from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchR
 from politesse.sites import SiteFile
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import FileOutcome
-from tests.core.cache.caching import DAY, HOUR, UA
+from tests.core.gate.gates import DAY, HOUR
+from tests.support.scripted import UA
 from tests.support.tasks import settle
 
 SITE = "https://example.com"
@@ -73,16 +74,6 @@ def fault(kind: FaultKind, status: int | None = None) -> FetchFault:
 
 
 @pytest.mark.clause(f"{DRAFT} 3.1")
-async def test_a_file_is_found() -> None:
-    for status in (200, 203, 226):
-        async with keeping(respond(status, FILE)) as bench:
-            found = SiteFile(URL, FileOutcome.FOUND, FILE.encode(), status=status, final_url=URL)
-            assert await bench.ask() == found
-            [request] = bench.scripted.requests
-            assert (request.url, request.validators) == (URL, None)
-
-
-@pytest.mark.clause(f"{DRAFT} 3.1")
 async def test_missing_or_refused_file_is_unknown_and_fetched_again_after_a_day() -> None:
     for status in (400, 401, 403, 404, 410, 451, 499):
         async with keeping(status) as bench:
@@ -94,12 +85,6 @@ async def test_missing_or_refused_file_is_unknown_and_fetched_again_after_a_day(
             bench.clock.advance(0.11 * DAY)
             await bench.ask()
             assert bench.asked == 2
-
-
-async def test_too_many_redirects_are_unknown() -> None:
-    async with keeping(fault(FaultKind.REDIRECT_LIMIT, 302)) as bench:
-        file = await bench.ask()
-        assert (file.outcome, file.status, file.fault) == (FileOutcome.UNKNOWN, 302, "as the test says")
 
 
 async def test_unsettled_file_is_retried_after_a_backoff_and_not_per_question() -> None:
@@ -160,16 +145,6 @@ async def test_a_file_that_was_cut_says_so_for_as_long_as_it_is_kept() -> None:
             bench.clock.advance(60)
         # The fourth answer is still the copy that serves while the file is unreachable, asked for again behind it.
         assert truncated == [True, True, True, True, False]
-
-
-async def test_files_of_one_origin_are_kept_apart() -> None:
-    tdm = f"{SITE}/.well-known/tdmrep.json"
-    async with keeping() as bench:
-        bench.scripted.answers |= {URL: FILE, tdm: "[]"}
-        assert (await bench.ask(path="/.well-known/tdmrep.json")).body == b"[]"
-        assert (await bench.ask()).body == FILE.encode()
-        assert (await bench.ask("https://example.com:444")).outcome is FileOutcome.UNKNOWN
-        assert bench.asked == 3
 
 
 async def test_only_files_of_the_forgotten_origin_are_fetched_again() -> None:

@@ -216,6 +216,7 @@ async def test_the_newest_and_the_oldest_request_are_made_in_turn(clock: ManualC
     async with Gatekeeper(UA, fetcher=web, clock=clock, cache=CacheOptions(max_concurrent_fetches=1)) as gate:
         await asyncio.gather(*(gate.check(url) for url in sites(5)))
     assert [request.origin.host for request in web.requests] == [f"site{n}.example" for n in (0, 4, 1, 3, 2)]
+    assert web.most_in_all == 1
 
 
 def stalling(url: str) -> float:

@@ -221,7 +221,10 @@ def test_every_use_in_another_loop_raises_whether_the_first_runs_or_has_ended() 
                 with pytest.raises(WrongEventLoop):
                     await asyncio.to_thread(asyncio.run, USES[name](gate, PAGE))
             gate.clock.advance(0.95 * DAY)  # it would be refreshed in the event loop
+            before = len(gate.asked)
             assert await asyncio.to_thread(gate.peek, PAGE)
+            await settle()
+            assert len(gate.asked) == before
             with pytest.raises(WrongEventLoop):
                 await asyncio.to_thread(asyncio.run, gate.aclose())
             gate.fetcher.gate.clear()

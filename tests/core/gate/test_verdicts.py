@@ -77,6 +77,7 @@ async def test_peek_and_check_say_the_same(gate: ScriptedGate) -> None:
     assert {path for path in REASONS if not gate.known(SITE + path)} == denied
 
 
+@pytest.mark.clause("RFC 9309 2.3")
 async def test_other_spellings_of_an_origin_share_its_copy_and_other_origins_do_not(gate: ScriptedGate) -> None:
     await gate.check(f"{SITE}/")
     same = ["HTTPS://example.com", f"{SITE}:443", "https://EXAMPLE.com", "https://user:pw@example.com", f"{SITE}:"]
@@ -267,9 +268,11 @@ async def test_events_report_fetches_and_decisions(gate: ScriptedGate) -> None:
     fetched, first, second = events
     assert isinstance(fetched, RobotsFetched)
     assert (str(fetched.origin), fetched.status, fetched.fault) == (SITE, 200, "")
+    assert fetched.source is not None
     assert isinstance(first, Decided)
     assert isinstance(second, Decided)
     assert (first.verdict.allowed, second.verdict.allowed) == (False, True)
+    assert fetched.source == first.verdict.source
     end()
     gate.peek(f"{SITE}/x")
     assert len(events) == 3
