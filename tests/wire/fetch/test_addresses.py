@@ -3,12 +3,10 @@
 import asyncio
 import ipaddress
 import socket
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -225,31 +223,3 @@ async def test_concurrent_lookups_of_a_name_are_one_lookup(dns: Dns) -> None:
     found = await asyncio.gather(*(resolver.resolve("public-slow.example", port) for port in range(10)))
     assert [result["host"] for [result] in found] == [PUBLIC] * 10
     assert dns.asked["public-slow.example"] == 1
-
-
-SCRIPT: Final = """
-import asyncio, socket, time
-from politesse import FetchOptions, Gatekeeper
-
-socket.getaddrinfo = lambda *args, **kwargs: time.sleep(120)
-
-async def main():
-    options = FetchOptions(connect_timeout_s=0.1, total_timeout_s=1)
-    async with Gatekeeper("ExampleBot/1.0", fetch=options) as gate:
-        print((await gate.check("http://n.hangs.example/")).reason)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.full
-async def test_lookup_that_hangs_does_not_keep_the_interpreter_from_ending() -> None:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, stdout=asyncio.subprocess.PIPE)
-    try:
-        async with asyncio.timeout(30):
-            out, _ = await process.communicate()
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-    assert out.decode().strip() == "unreachable"
