@@ -264,8 +264,12 @@ async def test_cancellation_raised_for_another_file_or_a_delete_is_reported_and_
             assert await reasons(gate) == {Reason.USAGE_UNKNOWN}
             assert len(failures) == 1
         async with ScriptedGate(fetcher=OddFetcher("/data.txt", error), jumps=True) as gate:
+            failures = failures_of(gate)
             answers = await asyncio.gather(*(gate.datatxt(SITE) for _ in range(3)))
             assert {answer.outcome for answer in answers} == {FileOutcome.RETRY}
+            assert all(error.__name__ in answer.file.fault for answer in answers)
+            assert [failure.component for failure in failures] == ["files" if error is GeneratorExit else "fetcher"]
+            assert gate.statistics().turns == 0
     async with ScriptedGate(store=OddStore("delete", asyncio.CancelledError)) as gate:
         with pytest.raises(RuntimeError, match="the store raised CancelledError"):
             await gate.forget(SITE)

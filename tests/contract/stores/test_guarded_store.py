@@ -78,14 +78,6 @@ async def test_one_call_is_made_on_trial_and_its_success_ends_the_pauses() -> No
     assert [await bench.get() for _ in range(3)] == ["b'record'"] * 3
 
 
-async def test_a_thousand_calls_that_hang_fail_together_and_one_says_why() -> None:
-    bench = Bench(FailingStore({}, "get"))
-    answers = await asyncio.gather(*(bench.get() for _ in range(1_000)))
-    assert bench.clock.monotonic() == LIMIT_S
-    assert sum(answer.startswith("StoreError") for answer in answers) == 1
-    assert sum(answer.startswith("StorePaused") for answer in answers) == 999
-
-
 async def test_error_that_no_store_should_raise_is_raised_and_pauses_nothing() -> None:
     for error in (OSError("disk"), ZeroDivisionError("bug"), KeyError("bug")):
         bench = Bench(FailingStore({}, "get", fail=raising(error)))
@@ -93,13 +85,6 @@ async def test_error_that_no_store_should_raise_is_raised_and_pauses_nothing() -
             with pytest.raises(type(error)):
                 await bench.guarded.get("key")
         assert bench.store.count("get") == 5
-
-
-async def test_base_exception_of_a_store_cancels_nobody() -> None:
-    for error in (asyncio.CancelledError(), GeneratorExit(), BaseException("bug")):
-        bench = Bench(FailingStore({}, "get", fail=raising(error)))
-        with pytest.raises(RuntimeError, match=type(error).__name__):
-            await bench.guarded.get("key")
 
 
 async def test_store_in_memory_is_called_without_a_task_or_a_limit() -> None:
@@ -123,13 +108,3 @@ async def test_close_waits_for_pending_calls_and_then_closes_the_store_though_it
     assert pending.done()
     assert store.closed
     assert await bench.get() == "StorePaused: the store is closed"
-
-
-async def test_close_that_hangs_is_returned_as_an_error() -> None:
-    for stubborn in (False, True):
-        store = FailingStore({}, "aclose", stubborn=stubborn)
-        bench = Bench(store)
-        error = await bench.guarded.aclose()
-        store.release.set()
-        assert isinstance(error, StoreError)
-        assert bench.clock.monotonic() == LIMIT_S

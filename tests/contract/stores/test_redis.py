@@ -293,8 +293,7 @@ async def test_a_server_that_stands_still_is_late_and_harmless_when_it_goes_on(
 
 
 async def test_a_thousand_calls_at_once_share_a_few_connections_which_are_closed_with_the_store(
-    opened: Opened,
-    server: RedisServer,
+    opened: Opened, server: RedisServer
 ) -> None:
     store = opened(server.url, max_connections=4, timeout_s=60)
     await asyncio.gather(*(store.put(f"key-{number}", b"%d" % number) for number in range(1_000)))

@@ -342,29 +342,6 @@ async def test_an_exception_of_an_operation_rolls_back_and_is_raised_as_it_is(fi
     assert words_in(path) == []
 
 
-async def test_a_store_error_of_an_operation_takes_no_other_call_with_it(file: SqliteFile, path: Path) -> None:
-    def refuse(_: sqlite3.Connection, given: str) -> str:
-        raise StoreError(given)
-
-    hanging = Hanging()
-    waiting = file.begin_write(hanging, "")
-    calls = [file.begin_write(add, "a"), file.begin_write(refuse, "refused"), file.begin_write(add, "b")]
-    hanging.go_on.set()  # by now they wait together
-    first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
-    await waiting
-    assert (first, str(refused), last) == ("a", "refused", "b")
-    assert words_in(path) == ["a", "b"]
-
-
-async def test_a_cancelled_caller_does_not_break_other_calls(file: SqliteFile) -> None:
-    tasks = [asyncio.create_task(file.write(add, f"word-{number}")) for number in range(20)]
-    await settle()
-    tasks[3].cancel()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert isinstance(results.pop(3), asyncio.CancelledError)
-    assert results == [f"word-{number}" for number in range(20) if number != 3]
-
-
 async def test_a_call_that_is_cancelled_before_it_began_is_left_out(file: SqliteFile, path: Path) -> None:
     hanging = Hanging()
     first = asyncio.create_task(file.write(hanging, "first"))
@@ -523,13 +500,6 @@ async def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: p
     await file.write(add, "polite")
     await file.aclose()
     assert words_in(tmp_path / "words.db") == ["polite"]
-
-
-async def test_any_file_name_is_taken_as_it_is(tmp_path: Path) -> None:
-    names = ["a b%20?mode=memory#x.db", "file:x.db", "ü.db"]
-    for name in names:
-        await kept(tmp_path / name, "polite")
-    assert sorted(file.name for file in tmp_path.iterdir()) == names
 
 
 async def test_parts_share_a_file_and_each_has_its_version(path: Path) -> None:

@@ -17,7 +17,6 @@ from politesse.sites import DataRecord, DataTxt, FileOutcome
 from politesse.testing import Answer
 from politesse.verdict import AccessResult
 from tests.core.gate.gates import CLOSED, PAGE, PRIVATE, ROBOTS_TXT, SITE, ScriptedGate, found, moved, refusal
-from tests.support.events import failures_of
 from tests.support.tasks import settle
 
 URL: Final = f"{SITE}/data.txt"
@@ -183,14 +182,6 @@ async def test_data_txt_of_another_media_type_is_found() -> None:
             assert answer.records == (DataRecord((), (("Dataset", "/<d>.html"),)),)
 
 
-async def test_exception_of_the_fetcher_is_reported_and_ends_its_turn(gate: ScriptedGate) -> None:
-    failures = failures_of(gate)
-    gate.fetcher.answers[URL] = OSError("broken")
-    assert "broken" in (await gate.datatxt(SITE)).file.fault
-    assert [failure.component for failure in failures] == ["fetcher"]
-    assert gate.statistics().turns == 0
-
-
 async def denied(gate: ScriptedGate) -> tuple[Reason | None, str]:
     """Return why data.txt may not be fetched, and for which agent; it must not be requested."""
     answer = await gate.datatxt(SITE)
@@ -343,17 +334,6 @@ async def test_unknown_file_of_a_host_whose_turn_the_task_holds_is_an_error_at_o
     known = await gate.datatxt(SITE)
     async with gate.turn(PAGE):
         assert (await gate.datatxt(SITE)).text == known.text
-
-
-async def test_other_files_are_fetched_in_the_same_way(gate: ScriptedGate) -> None:
-    path = "/.well-known/tdmrep.json"
-    gate.fetcher.answers[SITE + path] = "[]"
-    file = await gate.site_file(gate.state.tdm_files, Origin.of(SITE), path)
-    assert (file.outcome, file.body) == (FileOutcome.FOUND, b"[]")
-    gate.fetcher.answers[SITE] = "User-agent: *\nDisallow: /.well-known/\n"
-    await gate.forget(SITE)
-    file = await gate.site_file(gate.state.tdm_files, Origin.of(SITE), path)
-    assert (file.outcome, file.body) == (FileOutcome.DISALLOWED, b"")
 
 
 async def test_requests_in_flight_are_bounded_by_the_options() -> None:

@@ -21,7 +21,7 @@ from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
-from tests.core.gate.gates import CLOSED, DAY, OPEN, PAGE, PRIVATE, SITE, Answers, ScriptedGate, TimedFetcher, lasting
+from tests.core.gate.gates import CLOSED, DAY, PAGE, PRIVATE, SITE, Answers, ScriptedGate, TimedFetcher, lasting
 from tests.support.events import failures_of
 from tests.support.redis_servers import EXECUTABLES, shared_server
 from tests.support.scripted import UA
@@ -117,19 +117,6 @@ async def test_cold_origins_at_once_wait_for_a_store_as_long_as_one_does() -> No
             await gate.check_batch(f"https://h{place}.example/" for place in range(origins))
             assert clock.monotonic() == pytest.approx(3 * 4.9)  # to read the record and the host, and to write one
         assert failures == []
-
-
-async def test_record_of_another_origin_does_not_answer() -> None:
-    records: dict[str, bytes] = {}
-    answers: Answers = {SITE: OPEN, OTHER: CLOSED}
-    async with ScriptedGate(answers, store=KeptStore(records)) as gate:
-        assert await gate.check(PAGE)
-    records[OTHER] = records[SITE]
-    async with ScriptedGate(answers, store=KeptStore(records)) as gate:
-        failures = failures_of(gate)
-        assert not await gate.check(f"{OTHER}/")
-        assert [str(failure.origin) for failure in failures] == [OTHER]
-    assert records[OTHER] != records[SITE]
 
 
 async def test_close_writes_the_record_of_a_check_that_was_answered(clock: ManualClock) -> None:

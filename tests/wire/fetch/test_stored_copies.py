@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from politesse import CacheOptions, FetchOptions, Gatekeeper, Reason, Verdict
+from politesse import FetchOptions, Gatekeeper, Reason, Verdict
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult, Store
 from politesse.robots import Dialect
 from politesse.stores import MemoryStore
@@ -102,13 +102,6 @@ async def test_copy_that_a_redirect_to_a_private_address_led_to_is_not_used_wher
         url = server.url("/", host="public_example")
         assert await ask(store, url, fetch=FetchOptions(private_addresses="allow"))
         assert not await ask(store, url)
-
-
-async def test_gate_that_reads_429_as_open_leaves_no_open_site_to_others() -> None:
-    store = MemoryStore()
-    async with Server(response(429)) as server:
-        assert await ask(store, server.url("/"), cache=CacheOptions(on_too_many_requests="allow"))
-        assert not await ask(store, server.url("/"))
 
 
 class Excusing(ScriptedFetcher):
