@@ -498,15 +498,6 @@ async def test_closure_that_is_noted_while_another_note_waits_for_its_store_is_n
     assert await machine.restarted() == about(closed_wall + 3600)
 
 
-async def test_closing_writes_what_was_noted(machine: Machine) -> None:
-    store = KeptStore(machine.records, 0.2, machine.clock)
-    async with machine.gate(store) as gate:
-        for place in range(30):
-            await gate.check(f"https://h{place}.example/")
-    assert len([key for key in machine.records if key.startswith("pace/")]) == 30
-    assert store.calls[-1] == ("aclose", "")
-
-
 async def test_shared_pace_is_kept_by_the_gates_that_are_left(machine: Machine) -> None:
     pacer = SharedPacer(clock=machine.clock)
     first, second = machine.gate(pacer=pacer), machine.gate(pacer=pacer)
