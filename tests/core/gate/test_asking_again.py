@@ -13,19 +13,7 @@ from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore
 from politesse.testing import Answer, ManualClock
 from tests.core.gate import gates
-from tests.core.gate.gates import (
-    CLOSED,
-    DAY,
-    HOUR,
-    OPEN,
-    PAGE,
-    ROBOTS_TXT,
-    SITE,
-    Answers,
-    ScriptedGate,
-    lasting,
-    refusal,
-)
+from tests.core.gate.gates import CLOSED, HOUR, OPEN, PAGE, ROBOTS_TXT, SITE, Answers, ScriptedGate, lasting, refusal
 from tests.support.stores import KeptStore
 from tests.support.tasks import settle
 
@@ -327,7 +315,7 @@ async def test_age_is_the_larger_of_monotonic_and_wall_time() -> None:
 async def test_copy_near_its_end_by_the_wall_clock_is_refreshed_in_the_background() -> None:
     async with ScriptedGate({SITE: [OPEN, CLOSED]}) as gate:
         await gate.check(PAGE)
-        step(gate.clock, 0.95 * DAY)
+        step(gate.clock, 0.95 * gates.DAY)
         assert await gate.check(PAGE)
         await settle()
         assert not await gate.check(PAGE)
@@ -363,7 +351,7 @@ async def test_record_from_a_clock_slightly_ahead_is_aged_from_its_receipt() -> 
         async with ScriptedGate({SITE: CLOSED}, clock=clock, store=store, cache=AT_END) as gate:
             verdict = await gate.check(PAGE)
             assert (verdict.allowed, verdict.age_s) == (True, 0.0)
-            clock.advance(DAY)
+            clock.advance(gates.DAY)
             assert not await gate.check(PAGE)
 
 
@@ -371,7 +359,7 @@ async def test_wall_clock_that_was_days_ahead_for_a_while_closes_no_site_for_lon
     async with ScriptedGate({SITE: [503, OPEN]}, jumps=True) as gate:
         await gate.check(PAGE)
         gate.clock.advance(10.0)
-        step(gate.clock, -3 * DAY)
+        step(gate.clock, -3 * gates.DAY)
         verdict = await gate.check(PAGE)
         assert verdict.not_before is not None
         assert 50.0 <= verdict.not_before - gate.clock.wall() <= 56.0
@@ -412,7 +400,7 @@ async def test_copy_that_the_store_lost_serves_until_either_clock_ends_it() -> N
     for trouble, sleeps in product(troubles, (True, False)):
         async with ScriptedGate({SITE: [OPEN, refusal(trouble, "86400")]}, store=gates.Forgetful()) as gate:
             await gate.check(PAGE)
-            gate.clock.advance(0.95 * DAY)
+            gate.clock.advance(0.95 * gates.DAY)
             if not sleeps:
                 step(gate.clock, -23 * HOUR)
             assert await gate.check(PAGE)
@@ -420,9 +408,9 @@ async def test_copy_that_the_store_lost_serves_until_either_clock_ends_it() -> N
             assert gate.fetcher.count(SITE) == 2
             assert await gate.check(PAGE)
             if sleeps:
-                step(gate.clock, 0.05 * DAY)
+                step(gate.clock, 0.05 * gates.DAY)
             else:
-                gate.clock.advance(0.05 * DAY)
+                gate.clock.advance(0.05 * gates.DAY)
             assert (await gate.check(PAGE)).reason is troubles[trouble]
 
 
@@ -459,7 +447,7 @@ async def test_permission_is_checked_again_after_the_machine_slept_during_a_wait
         gate.clock.advance(1.0)
         await settle()  # policy changed and copy expired: robots.txt was fetched again, and states a delay
         assert (gate.fetcher.count(SITE), waiting.done()) == (2, False)
-        step(gate.clock, 3 * DAY)
+        step(gate.clock, 3 * gates.DAY)
         gate.clock.advance(200.0)
         await settle()
         with pytest.raises(Disallowed):
@@ -469,7 +457,7 @@ async def test_permission_is_checked_again_after_the_machine_slept_during_a_wait
 async def test_setting_the_wall_clock_back_during_a_save_keeps_no_record_fresh_for_years() -> None:
     class Slow(MemoryStore):
         async def put(self, key: str, record: bytes, /) -> None:
-            step(gate.clock, -3_650 * DAY)
+            step(gate.clock, -3_650 * gates.DAY)
             await super().put(key, record)
 
     async with ScriptedGate(store=Slow()) as gate:

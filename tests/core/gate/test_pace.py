@@ -18,18 +18,7 @@ from politesse.options import Limit, SharedPacer
 from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.queue import PoliteQueue
 from politesse.testing import Answer, Exchange, ManualClock, ScriptedFetcher, ScriptedResolver, assert_polite
-from tests.core.gate.gates import (
-    PAGE,
-    PRIVATE,
-    ROBOTS_TXT,
-    SITE,
-    Answers,
-    ScriptedGate,
-    TimedFetcher,
-    found,
-    lasting,
-    moved,
-)
+from tests.core.gate.gates import PAGE, ROBOTS_TXT, SITE, Answers, ScriptedGate, TimedFetcher, found, lasting, moved
 from tests.support.calls import calls_of
 from tests.support.events import events_of
 from tests.support.scripted import UA
@@ -232,7 +221,7 @@ async def test_page_that_waits_for_the_robots_txt_of_a_closed_host_is_told_so() 
 
 WHY: Final = "a test"
 LIMIT: Final = Limit(min_delay_s=1.0)
-SITES: Final[Answers] = {SITE: PRIVATE}
+SITES: Final[Answers] = {SITE: ""}
 ADDRESSES: Final = ScriptedResolver(
     {"example.com": ["192.0.2.1"], "www.example.com": ["192.0.2.1"], "b.example": ["192.0.2.2"]}
 )

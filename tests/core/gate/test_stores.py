@@ -13,23 +13,12 @@ from typing import Any, Final
 
 import pytest
 
-from politesse import (
-    Bound,
-    CacheOptions,
-    ClosedError,
-    Gatekeeper,
-    HostPolicy,
-    Origin,
-    PacingOptions,
-    PoliteQueue,
-    Reason,
-    TooFar,
-)
-from politesse.errors import StoreError
+from politesse import Bound, CacheOptions, Gatekeeper, HostPolicy, Origin, PacingOptions, Reason, TooFar
+from politesse.errors import ClosedError, StoreError
 from politesse.events import AddressNotFound, ComponentFailed, Event, RobotsFetched
 from politesse.options import Limit
 from politesse.ports import FetchRequest, FetchResult, Lease, LeasingStore, Store, UpdatingStore
-from politesse.queue import QueueClosed
+from politesse.queue import PoliteQueue, QueueClosed
 from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
