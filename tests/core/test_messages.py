@@ -6,9 +6,9 @@ import logging
 import pickle
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import httpx
@@ -124,7 +124,7 @@ def denial(url: str = f"{SITE}/x", match: Match | None = None, note: str = "", *
     return Decided(Verdict(url, "examplebot", allowed, match or Match(Reason.POLICY_DENY), note=note))
 
 
-EVENTS: Final = [
+EVENTS: Final[list[Any]] = [
     events.HostClosed("a.test", AT + 900.0, Bound.RETRY_AFTER, 900.0),
     events.HostClosed("a.test", AT + 60.0, Bound.REFUSED, 60.0),
     events.HostClosed("a.test", AT + 899.0, Bound.BACKOFF, 899.0),
@@ -216,22 +216,14 @@ def test_hostile_value_forges_no_line_and_fills_no_disk(caplog: pytest.LogCaptur
         raise ValueError(str(event))
 
     url = f"{SITE}/{STEERING}{'a' * 100_000}"
-    hostile = [
-        events.HostClosed(url, AT, Bound.BACKOFF, 1.0, url, 503),
-        events.HostOpened(url),
-        events.LongWait(url, url, 61.0, Bound.IN_FLIGHT, url),
-        events.TurnExpired(url, url, 600.0),
-        events.TurnDropped(url, url),
-        events.HeaderOverruled(url, "retry-after", url, None),
-        events.AddressNotFound(url, url),
-        fetched(AccessResult.SUCCESSFUL, 200, fault=url),
-        fetched(AccessResult.UNREACHABLE, 503, fault=url),
-        fetched(AccessResult.UNAVAILABLE, 301, fault=url),
-        events.SiteFileFetched(url, None, url, FileOutcome.RETRY),
-        events.ComponentFailed(ORIGIN, "store", ValueError(url)),
-        denial(url, note=url),
-        bounded(url),
-    ]
+    results = {AccessResult.SUCCESSFUL: 200, AccessResult.UNREACHABLE: 503, AccessResult.UNAVAILABLE: 301}
+    hostile: list[Event] = [fetched(result, status, fault=url) for result, status in results.items()]
+    hostile += [events.ComponentFailed(ORIGIN, "store", ValueError(url)), denial(url, note=url), bounded(url)]
+    for event in EVENTS:
+        texts = {field.name: getattr(event, field.name) for field in fields(event)}
+        ours = {"", "ratelimit", "retry-after", "skip", "store"}
+        foreign = [name for name, text in texts.items() if type(text) is str and text not in ours]
+        hostile.append(replace(event, **dict.fromkeys(foreign, url)))
     for event in hostile:
         ScriptedGate().state.publisher.publish(event)
     failing = Publisher()

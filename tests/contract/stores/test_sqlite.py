@@ -111,16 +111,6 @@ async def test_records_that_are_stored_while_all_are_listed_are_listed_too(store
     assert listed == [*map(str, range(60)), "late"]
 
 
-async def test_the_oldest_records_make_room_for_new_ones(tmp_path: Path, clock: ManualClock) -> None:
-    store = SqliteStore(tmp_path / "robots.db", max_bytes=1_000, clock=clock)
-    await fill(store, clock, 10)
-    await store.put("key0000", bytes(93))  # it is the newest now
-    await store.put("key0010", bytes(193))
-    assert await keys(store) == [*(f"key{number:04}" for number in range(3, 10)), "key0000", "key0010"]
-    assert (await store.statistics()).record_bytes == 1_000
-    await store.aclose()
-
-
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.none() | st.integers(0, 40), st.booleans()), max_size=40))
 async def test_no_sequence_of_uses_exceeds_the_bound_or_mixes_records(

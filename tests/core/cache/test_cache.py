@@ -391,28 +391,6 @@ async def test_a_copy_that_serves_on_without_its_record_weighs_what_it_takes() -
         assert bench.cache.weight_bytes == 0
 
 
-@pytest.mark.full
-async def test_agents_that_the_same_groups_bind_share_one_rule_set() -> None:
-    large = FILE + "".join(f"Disallow: /some/pages/{number}\n" for number in range(20_000))
-    options = CacheOptions(max_entries_bytes=8_000_000)
-    sites: dict[str, Answer | list[Answer]] = {site_number(number): FILE + f"# {number}" for number in range(200)}
-    async with caching({SITE: large, **sites}, options=options) as bench:
-        for site in sites:
-            await bench.ask(site)
-        tracemalloc.start()
-        try:
-            await bench.ask()
-            one_bytes, _ = tracemalloc.get_traced_memory()
-            entries = [await bench.ask(agent=f"bot{number}") for number in range(30)]
-            thirty_bytes, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert len({id(entries[-1].rules[f"bot{number}"]) for number in range(30)}) == 1
-        assert thirty_bytes - one_bytes < 1.5 * len(large)  # the file itself, which was read again
-        assert len(bench.cache.entries) == 201
-        assert bench.cache.weight_bytes < options.max_entries_bytes
-
-
 async def test_agents_that_different_groups_bind_have_rule_sets_of_their_own() -> None:
     groups = "User-agent: a\nUser-agent: b\nDisallow: /a\nUser-agent: b\nUser-agent: c\nDisallow: /c\n"
     late = "User-agent: d\nCrawl-delay: 5\nUser-agent: e\nUser-agent: f\nDisallow: /d\nContent-Usage: train-ai=n\n"

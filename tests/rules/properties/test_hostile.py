@@ -133,17 +133,6 @@ def test_a_hundred_thousand_groups_for_one_agent_are_merged() -> None:
     assert [rules.allowed(f"/{number}/x") for number in (0, 50_000, 99_999, 100_000)] == [False, False, False, True]
 
 
-@pytest.mark.full
-def test_a_hundred_thousand_agents_share_one_group() -> None:
-    agents = "".join(f"User-agent: bot-{number}\nCrawl-delay: {100_000 - number}\n" for number in range(100_000))
-    robots = RobotsTxt.parse(agents + "Disallow: /a")
-    assert len(robots.groups) == 1
-    for number in (0, 50_000, 99_999):
-        rules = robots.rules_for(f"bot-{number}")
-        assert not rules.allowed("/a")
-        assert rules.crawl_delay == 100_000 - number  # the largest of those that stand below the agent's line
-
-
 def test_tens_of_thousands_of_nested_prefixes_are_distinguished() -> None:
     # Hundreds of chains of a hundred prefixes, each of which encloses the next, turn by turn Disallow and Allow.
     pairs = ((chain, length) for chain in range(200) for length in range(100))
