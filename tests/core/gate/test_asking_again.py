@@ -342,19 +342,6 @@ async def test_verdict_keeps_the_age_and_the_copy_of_its_moment() -> None:
             assert turn.verdict.source.fetched_wall <= gate.clock.wall()
 
 
-async def test_record_from_a_clock_slightly_ahead_is_aged_from_its_receipt() -> None:
-    for ahead_s in (1.0, 299.0):
-        store = MemoryStore()
-        async with ScriptedGate({SITE: OPEN}, store=store) as ahead:
-            await ahead.check(PAGE)
-        clock = ManualClock(ahead.clock.wall() - ahead_s)
-        async with ScriptedGate({SITE: CLOSED}, clock=clock, store=store, cache=AT_END) as gate:
-            verdict = await gate.check(PAGE)
-            assert (verdict.allowed, verdict.age_s) == (True, 0.0)
-            clock.advance(gates.DAY)
-            assert not await gate.check(PAGE)
-
-
 async def test_wall_clock_that_was_days_ahead_for_a_while_closes_no_site_for_longer() -> None:
     async with ScriptedGate({SITE: [503, OPEN]}, jumps=True) as gate:
         await gate.check(PAGE)

@@ -116,15 +116,6 @@ async def test_site_that_forbade_everything_until_now_is_opened_like_any_other()
         assert gate.gaps()[-1] >= 5.0
 
 
-async def test_crawl_delay_binds_a_page_whose_copy_the_cache_has_dropped() -> None:
-    sites = [f"https://{name}.example" for name in "abc"]
-    async with TimedGate(dict.fromkeys(sites, DELAY), cache=CacheOptions(max_entries_bytes=1)) as gate:
-        await asyncio.gather(*(gate.visit(f"{site}/page") for site in sites))
-        pages = [one.started - gate.log[0].started for one in gate.log if one.url.endswith("/page")]
-    assert len(pages) == 3
-    assert round(min(pages), 3) >= 0.1 + 5.0
-
-
 async def test_robots_txt_that_waits_in_line_is_not_requested_if_a_policy_denies_its_host() -> None:
     async with TimedGate() as gate:
         checks = [asyncio.create_task(gate.check(f"{scheme}://example.com/")) for scheme in ("https", "http")]
