@@ -20,7 +20,8 @@ from tests.support.tasks import settle
 HOST: Final = "example.com"
 DATA_TXT: Final = f"{SITE}/data.txt"
 EPOCH: Final = "Thu, 01 Jan 1970 00:00:00 GMT"
-EARLIER, LATER = {"last-modified": "Sun, 31 Dec 2023 00:00:00 GMT"}, "Mon, 01 Jan 2024 00:00:00 GMT"
+EARLIER: Final = {"last-modified": "Sun, 31 Dec 2023 00:00:00 GMT"}
+LATER: Final = {"last-modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
 REFUSALS: Final = [
     *(refusal(429), refusal(429, "1"), refusal(429, "20"), refusal(429, "500")),
     *(refusal(503), refusal(503, "1"), refusal(503, "20"), refusal(500)),
@@ -224,9 +225,10 @@ async def test_304_about_another_file_causes_an_unconditional_fetch_of_robots_tx
 
 @pytest.mark.clause("RFC 9111 4.3.4")
 async def test_304_with_an_unexpected_validator_renews_nothing() -> None:
-    for old, new in (({"etag": '"open"'}, {"etag": '"clos\u00e9"'}), ({"last-modified": LATER}, EARLIER)):
+    tag = {"etag": '"open"'}
+    for old, new in ((tag, {"etag": '"clos\u00e9"'}), (LATER, EARLIER), (tag | LATER, EARLIER)):
         first = FetchResponse(200, ROBOTS_TXT, {"cache-control": "max-age=3600"} | old, OPEN.encode())
-        answers = [first, FetchResponse(304, ROBOTS_TXT, new, conditional=True), CLOSED]
+        answers: list[Answer] = [first, FetchResponse(304, ROBOTS_TXT, new, conditional=True), CLOSED]
         async with ScriptedGate({SITE: answers}, cache=AT_END) as gate:
             assert await gate.check(PAGE)
             gate.clock.advance(HOUR)
