@@ -483,9 +483,7 @@ async def test_large_files_are_packed_and_unpacked_in_threads(monkeypatch: pytes
     assert len(fetcher.requests) == 12
 
 
-async def test_an_agent_that_asks_while_a_big_file_is_read_is_answered_without_another_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_agent_that_asks_while_a_big_file_is_read_causes_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, go_on = threading.Event(), threading.Event()
     parse = RobotsTxt.parse
 
@@ -506,9 +504,7 @@ async def test_an_agent_that_asks_while_a_big_file_is_read_is_answered_without_a
         assert bench.scripted.count(SITE) == 1
 
 
-async def test_parser_that_raises_closes_the_gate_and_publishes_component_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_parser_that_raises_closes_the_gate_and_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(body: bytes, dialect: Dialect, *, origin: Origin) -> RobotsTxt:
         raise RecursionError("bug")
 
@@ -606,9 +602,7 @@ async def test_one_request_serves_all_whatever_its_answer() -> None:
             assert store.leases == {}
 
 
-async def test_an_unknown_origin_takes_one_call_before_its_fetch_and_one_after(
-    store: LeasingDict, clock: ManualClock
-) -> None:
+async def test_a_new_origin_takes_a_call_before_and_after_its_fetch(store: LeasingDict, clock: ManualClock) -> None:
     async with two(store, clock, FILE) as (one, other):
         await one.ask()
         assert calls(store) == [("get_or_lease", SITE), ("put_leased", SITE)]
@@ -681,9 +675,7 @@ async def test_a_process_that_closes_in_mid_fetch_hands_its_lease_on(store: Leas
         assert (store.count("release"), requests(other)) == (1, 1)
 
 
-async def test_a_leader_that_ends_without_a_word_is_replaced_when_its_lease_ends(
-    store: LeasingDict, clock: ManualClock
-) -> None:
+async def test_a_leader_that_is_gone_is_replaced_when_its_lease_ends(store: LeasingDict, clock: ManualClock) -> None:
     store.leases[SITE] = ("00000001", clock.monotonic() + 3.0)
     async with caching({SITE: FILE}, store=store, clock=clock) as bench:
         asked = bench.start()
@@ -724,9 +716,7 @@ async def test_nobody_waits_for_ever_for_another_process(store: LeasingDict, clo
         assert SITE in store.records
 
 
-async def test_a_store_that_fails_is_published_once_and_the_file_is_fetched(
-    store: LeasingDict, clock: ManualClock
-) -> None:
+async def test_a_store_that_fails_is_published_once_and_a_file_fetched(store: LeasingDict, clock: ManualClock) -> None:
     error = store.fails["get_or_lease"] = StoreError("a cable is out")
     async with caching({SITE: FILE}, store=store, clock=clock) as bench:
         assert (await bench.ask()).source.result is AccessResult.SUCCESSFUL
@@ -734,9 +724,7 @@ async def test_a_store_that_fails_is_published_once_and_the_file_is_fetched(
         assert calls(store) == [("get_or_lease", SITE), ("put", SITE)]
 
 
-async def test_a_store_that_fails_while_another_process_fetches_ends_the_wait(
-    store: LeasingDict, clock: ManualClock
-) -> None:
+async def test_a_store_that_fails_while_others_fetch_ends_the_wait(store: LeasingDict, clock: ManualClock) -> None:
     async with two(store, clock, FILE) as (one, other):
         one.scripted.gate.clear()
         first, asked = one.start(), other.start()
@@ -806,11 +794,9 @@ DRAFT = "A Method for Web Data Discovery"
 class FileBench:
     """The files of a gate, fetched without turns; waits have no jitter."""
 
-    def __init__(
-        self, answers: dict[str, Answer | list[Answer]], options: CacheOptions | None, fetcher: Fetcher | None
-    ) -> None:
+    def __init__(self, *answers: Answer, options: CacheOptions | None = None, fetcher: Fetcher | None = None) -> None:
         self.clock = ManualClock()
-        self.scripted = ScriptedFetcher(answers)
+        self.scripted = ScriptedFetcher({URL: list(answers)} if answers else {})
         self.events: list[Event] = []
         self.gate = Gatekeeper(UA, fetcher=ScriptedFetcher(), clock=self.clock, cache=options)
         self.gate.subscribe(self.events.append)
@@ -830,11 +816,9 @@ class FileBench:
 
 
 @asynccontextmanager
-async def keeping(
-    *answers: Answer, options: CacheOptions | None = None, fetcher: Fetcher | None = None
-) -> AsyncIterator[FileBench]:
+async def keeping(*answers: Answer, **parts: Any) -> AsyncIterator[FileBench]:
     before = asyncio.all_tasks()
-    bench = FileBench({URL: list(answers)} if answers else {}, options, fetcher)
+    bench = FileBench(*answers, **parts)
     try:
         yield bench
     finally:

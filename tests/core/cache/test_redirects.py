@@ -83,9 +83,7 @@ def sites(number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [200, pytest.param(1000, marks=pytest.mark.weekly)])
-async def test_a_host_that_says_429_is_asked_no_more_by_the_origins_that_redirect_to_it(
-    clock: ManualClock, number: int
-) -> None:
+async def test_a_host_that_says_429_is_asked_no_more_by_redirects_to_it(clock: ManualClock, number: int) -> None:
     web = Web(clock, moving_to_cdn(CLOSED_FOR_AN_HOUR))
     async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
         verdicts = await gate.check_batch(sites(number))

@@ -221,9 +221,8 @@ async def test_page_that_waits_for_the_robots_txt_of_a_closed_host_is_told_so() 
 WHY: Final = "a test"
 LIMIT: Final = Limit(min_delay_s=1.0)
 SITES: Final[Answers] = {SITE: ""}
-ADDRESSES: Final = ScriptedResolver(
-    {"example.com": ["192.0.2.1"], "www.example.com": ["192.0.2.1"], "b.example": ["192.0.2.2"]}
-)
+ADDRESSES: Final = ScriptedResolver({f"{name}example.com": ["192.0.2.1"] for name in ("", "www.")})
+ADDRESSES.addresses["b.example"] = ["192.0.2.2"]
 
 
 def gate_of(clock: ManualClock, answers: Answers = SITES, **options: Any) -> ScriptedGate:
@@ -523,9 +522,7 @@ async def test_cap_of_a_gate_does_not_bind_a_gate_that_obeys(clock: ManualClock)
         assert await allowed(other) == pytest.approx(first + 30.0)
 
 
-async def test_gates_with_pacers_or_clocks_of_their_own_or_an_unhashable_clock_share_nothing(
-    clock: ManualClock,
-) -> None:
+async def test_gates_with_their_own_pacers_or_clocks_or_unhashable_ones_share_nothing(clock: ManualClock) -> None:
     class Clock(ManualClock):
         __hash__ = None  # type: ignore[assignment]
 
@@ -701,10 +698,7 @@ NUMBERS: Final[dict[str, tuple[dict[str, str], float]]] = {
     "decimals of a member": ({"ratelimit": '"a";r=0.0;t=90.5'}, 90.5),
     "two members of one name": ({"ratelimit": '"a";r=0;t=90, "a";r=100;t=5'}, 90.0),
     "a parameter twice": ({"ratelimit": '"a";r=0;r=100;t=90;t=5'}, 90.0),
-    "two lines of the older form": (
-        {"ratelimit": "limit=10, remaining=0, reset=90, limit=9, remaining=8, reset=7"},
-        90.0,
-    ),
+    "lines of the older form": ({"ratelimit": "limit=10, remaining=0, reset=90, limit=9, remaining=8, reset=7"}, 90.0),
     "a number at the limit of reading": ({"ratelimit": '"a";r=0;t=90, "' + "x" * 998 + '";r=0;t=4000'}, 90.0),
     "Retry-After with a fraction": ({"retry-after": "90.5"}, 90.5),
     "two lines of Retry-After": ({"retry-after": "2814, 2"}, 2814.0),

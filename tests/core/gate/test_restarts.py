@@ -333,9 +333,7 @@ async def test_forgetting_an_origin_does_not_open_its_host(machine: Machine) -> 
     assert await machine.restarted(exempt=True) == about(closed_wall + 3600)
 
 
-async def test_damaged_state_counts_as_a_request_just_now_and_is_published(
-    machine: Machine, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_damaged_state_counts_as_a_request_just_now(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     machine.answers = dict(SLOW)
     await machine.restarted()
     machine.restart(after_s=3_600)
@@ -545,9 +543,7 @@ async def test_patience_of_a_queue_begins_with_the_queue_not_with_what_an_earlie
     machine.answers[SITE] = PRIVATE
     refused: list[str] = []
     async with machine.gate() as gate:
-        queue: PoliteQueue[str] = PoliteQueue(
-            gate, max_unreachable_s=50, on_disallowed=lambda url, _: refused.append(url)
-        )
+        queue = PoliteQueue[str](gate, max_unreachable_s=50, on_disallowed=lambda url, _: refused.append(url))
         await queue.put(PAGE)  # robots.txt is fetched again 60 s after the failure: 30 s from now
         async with queue.turn() as turn:
             assert turn.url == PAGE

@@ -287,9 +287,7 @@ async def test_cancelled_wait_for_a_turn_affects_no_other(gate: ScriptedGate) ->
     assert gate.fetcher.count(URL) == 1
 
 
-async def test_redirect_is_permitted_and_paced_at_each_hop_and_is_named_if_it_leaves_the_host(
-    gate: ScriptedGate,
-) -> None:
+async def test_redirect_is_permitted_and_paced_at_each_hop_and_named_if_it_leaves_the_host(gate: ScriptedGate) -> None:
     www = "https://www.example.com"
     hop = f"{www}/data.txt?v=2"
     gate.fetcher.answers |= {URL: moved(URL, hop), hop: moved(hop, f"{www}/d"), www: SLOW, f"{www}/d": "Dataset: /x\n"}
@@ -371,15 +369,13 @@ async def test_closing_ends_the_wait_for_the_server_or_for_a_turn_with_a_closed_
 # Sitemaps
 
 
-LISTING: Final = (
-    "Sitemap: https://cdn.example/a.xml\nUser-agent: *\nDisallow: /\nsitemap: /b.xml\nSITEMAP: https://h/C.xml\n"
-)
+LISTING: Final = "Sitemap: https://cdn.test/a.xml\nUser-agent: *\nDisallow: /\nsitemap: /b.xml\nSITEMAP: http://h/C\n"
 
 
 async def test_sitemaps_are_listed_for_every_agent(gate: ScriptedGate) -> None:
     gate.fetcher.answers[SITE] = [LISTING, "Sitemap: https://h/new.xml\n"]
     listed = await gate.sitemaps(PAGE)
-    assert listed.urls == ("https://cdn.example/a.xml", "https://h/C.xml")
+    assert listed.urls == ("https://cdn.test/a.xml", "http://h/C")
     assert [(one.line, one.value) for one in listed.rejected] == [(4, "/b.xml")]
     assert (listed.known, listed.verdict) == (True, None)
     assert listed.source is not None

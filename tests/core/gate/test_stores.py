@@ -383,9 +383,7 @@ async def test_evicted_file_that_could_not_be_stored_is_fetched_again(stores: St
             assert bench.scripted.count(SITE) == 3
 
 
-async def test_no_older_record_counts_after_more_failed_writes_than_the_gate_remembers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_no_older_record_counts_after_more_failures_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("politesse._cache.records._MAX_DOUBTED", 10)  # of 10,000, which take seconds
     bench = Bench(KeptStore({}), FIRST, LONG, max_entries_bytes=1)
     async with bench.gate as gate:

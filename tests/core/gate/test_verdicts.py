@@ -298,9 +298,7 @@ async def test_dialect_governs_how_many_redirects_are_followed() -> None:
     assert requests == {dialect: 1 + (20 if dialect in OLD else 5) for dialect in Dialect}
 
 
-async def test_rules_before_any_agent_bind_every_agent_in_perl_and_a_rule_that_is_a_url_the_site_that_it_names() -> (
-    None
-):
+async def test_rules_before_any_agent_bind_every_agent_in_perl_and_a_rule_that_is_a_url_its_own_site() -> None:
     for dialect, allowed in ((Dialect.PERL, False), (Dialect.KOSTER_1994, True), (Dialect.RFC9309, True)):
         async with ScriptedGate({SITE: "Disallow: /"}, dialect=dialect) as gate:
             assert (await gate.check(PAGE)).allowed is allowed

@@ -73,9 +73,8 @@ _TROUBLES = st.builds(
     retry_wall=_WALL,
 )
 _MOMENTS = st.none() | st.builds(Moment, run=_TEXT, wall=_WALL, mono=st.floats(0.0, 1e11))
-_RECORDS = st.builds(Record, _COPIES, st.none() | _TROUBLES, _MOMENTS) | st.builds(
-    Record, st.none(), _TROUBLES, _MOMENTS
-)
+_RECORDS = st.builds(Record, _COPIES, st.none() | _TROUBLES, _MOMENTS)
+_RECORDS |= st.builds(Record, st.none(), _TROUBLES, _MOMENTS)
 
 
 HOST = "example.com"
@@ -138,10 +137,7 @@ def _read_record(data: object) -> Record:
     return decode(data, KEY)
 
 
-KINDS: tuple[tuple[Read, bytes, Record | HostState], ...] = (
-    (_read_record, DATA, RECORD),
-    (_read_state, STATE_DATA, STATE),
-)
+KINDS: list[tuple[Read, bytes, object]] = [(_read_record, DATA, RECORD), (_read_state, STATE_DATA, STATE)]
 
 
 def _outcome(read: Read, data: object) -> object:

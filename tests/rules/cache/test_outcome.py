@@ -186,10 +186,8 @@ def test_an_answer_holds_as_its_headers_say_between_a_minute_and_a_day() -> None
         ({"cache_control": "max-age=3600", "age": "3000"}, 600.0),
         ({"cache_control": "max-age=3600", "date": formatdate(T0 - 3000, usegmt=True)}, 600.0),
         ({"cache_control": "max-age=3600", "date": formatdate(T0 + 3000, usegmt=True)}, HOUR),
-        *(
-            ({"cache_control": value}, MINUTE)
-            for value in ("max-age=60", "max-age=59", "max-age=0", "no-cache", "no-store")
-        ),
+        *(({"cache_control": said}, MINUTE) for said in ("max-age=60", "max-age=59", "max-age=0", "no-cache")),
+        ({"cache_control": "no-store"}, MINUTE),
         ({"expires": "0"}, MINUTE),
         ({"cache_control": "max-age=60", "age": "9999999999"}, MINUTE),
     ]
@@ -411,9 +409,7 @@ _ANSWERS: st.SearchStrategy[FetchResult] = st.one_of(
         st.just(URL),
         st.dictionaries(
             st.sampled_from(["cache-control", "expires", "age", "retry-after", "etag"]),
-            st.sampled_from(
-                ["max-age=0", "max-age=600", "max-age=99999999", "no-store", "0", "120", "9" * 30, "", "x"]
-            ),
+            st.sampled_from(["max-age=0", "max-age=600", "max-age=9999999", "no-store", "0", "120", "9" * 30, "", "x"]),
         ),
         st.just(BODY),
         conditional=st.booleans(),
@@ -467,9 +463,7 @@ def test_no_history_allows_without_an_answer_that_allows(
         if isinstance(result, FetchFault):
             said = result.kind is FaultKind.REDIRECT_LIMIT
         else:
-            said = (result.status // 100 == 2 and result.status != 206) or (
-                result.status // 100 == 4 and result.status != 429
-            )
+            said = result.status // 100 in {2, 4} and result.status not in {206, 429}
         if said or (dialect is Dialect.GOOGLE and now_wall >= T0 + 12 * HOUR):
             return
         assert held_at(record, now_wall - T0, policy).source.result in {UNREACHABLE, AccessResult.TOO_MANY_REQUESTS}

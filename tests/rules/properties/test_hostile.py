@@ -28,9 +28,7 @@ PIECES: Final = (
 FILES = st.lists(
     st.one_of(st.sampled_from(PIECES), st.text(st.characters(exclude_categories=()), max_size=8)), max_size=40
 ).map("".join)
-BODIES = st.one_of(
-    st.binary(max_size=400), ANY_TEXT, FILES, FILES.map(lambda text: text.encode("utf-8", "surrogatepass"))
-)
+BODIES = st.binary(max_size=400) | ANY_TEXT | FILES | FILES.map(lambda text: text.encode("utf-8", "surrogatepass"))
 SAID: Final = b"User-agent: *\nDisallow: /a\nDisallow: /*b$\nAllow: /c*d\nDisallow: http://h.example/e\n"
 RULES: Final = {dialect: RobotsTxt.parse(SAID, dialect).rules_for("ExampleBot") for dialect in Dialect}
 STARTS: Final = ("", "/", "//", "http://", str(SITE), "http://h.example/", "http://h:80?", "http://u@h/", "ftp://h/")

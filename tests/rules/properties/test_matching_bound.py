@@ -119,9 +119,7 @@ def test_long_segments_whose_ends_are_rare_cost_one_pass_of_the_target_each() ->
 
 
 @pytest.mark.parametrize("field", ["Allow", "Disallow"])
-async def test_gate_reports_and_logs_a_decision_that_reached_the_bound(
-    field: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_decision_at_the_bound_is_reported_and_logged(field: str, caplog: pytest.LogCaptureFixture) -> None:
     fetcher = ScriptedFetcher({"https://h.example": hostile(field).encode()})
     events: list[MatchingBounded] = []
     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher) as gate:
