@@ -28,6 +28,7 @@ from tests.support.events import failures_of
 from tests.support.scripted import UA
 from tests.support.stores import KeptStore, LeasingDict
 from tests.support.tasks import settle
+from tests.support.tiers import first_of
 
 FILE = "User-agent: *\nDisallow: /private\n\nUser-agent: otherbot\nDisallow: /\n"
 NEW_FILE = "User-agent: *\nDisallow: /new\n"
@@ -401,17 +402,12 @@ async def test_agents_that_different_groups_bind_have_rule_sets_of_their_own() -
     assert [rules[agent].crawl_delay for agent in "def"] == [5, None, None]
 
 
-@pytest.mark.parametrize(
-    ("answer", "own"),
-    [
-        pytest.param(404, "", id="no file", marks=pytest.mark.full),
-        pytest.param(503, "", id="failure", marks=pytest.mark.full),
-        pytest.param(FILE, "", id="one file", marks=pytest.mark.full),
-        pytest.param(FILE, "# {}", id="small files"),
-        pytest.param(FILE + MORE_RULES, "# {}", id="larger files", marks=pytest.mark.full),
-    ],
-)
-async def test_the_entries_weigh_about_what_they_take(answer: str | int, own: str) -> None:
+WEIGHED: list[tuple[str | int, str]] = [(FILE, "# {}"), (404, ""), (503, ""), (FILE, ""), (FILE + MORE_RULES, "# {}")]
+
+
+@pytest.mark.parametrize("files", first_of(1, WEIGHED))
+async def test_the_entries_weigh_about_what_they_take(files: tuple[str | int, str]) -> None:
+    answer, own = files
     sites: dict[str, Answer | list[Answer]] = {
         site_number(at): answer if isinstance(answer, int) else answer + own.format(at) for at in range(300)
     }

@@ -159,7 +159,7 @@ def test_rows_of_a_clause_hold(entries: Entries) -> None:
 @pytest.mark.parametrize("entries", clauses(ANSWERED_IN_PERL))
 def test_vectors_of_the_tests_of_www_robot_rules_hold(entries: Entries) -> None:
     """What is true there is not false here: questions about another site, whose answer is -1 in Perl, are UNKNOWN."""
-    rows = [(_allowed_in_perl, *row[1:]) for listed in entries.values() for row in listed]
+    rows: list[Row] = [(_allowed_in_perl, *row[1:]) for listed in entries.values() for row in listed]
     assert failing({"in Perl": rows}) == []
 
 
