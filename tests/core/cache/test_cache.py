@@ -319,21 +319,6 @@ def test_closing_the_loop_during_a_flight_logs_nothing() -> None:
 MORE_RULES = "".join(f"Disallow: /some/pages/{number}?query\nDisallow: /*/{number}$\n" for number in range(20))
 
 
-async def test_a_record_that_is_still_fresh_is_used_without_a_request() -> None:
-    store = KeptStore({})
-    async with caching({SITE: FILE}, store=store) as before:
-        await before.ask()
-        wall = before.clock.wall()
-    async with caching({SITE: 503}, store=store, clock=ManualClock(wall + HOUR)) as after:
-        entry = await after.ask()
-        assert not entry.rules[BOT].allowed("/private")
-        assert entry.source.fetched_wall == wall
-        assert after.clock.monotonic() - entry.confirmed_mono == HOUR
-        assert after.scripted.requests == []
-        after.clock.advance(23 * HOUR)
-        assert after.cache.valid(SITE) is None, "a restart does not lengthen a lifetime"
-
-
 async def test_backoff_survives_a_store_that_forgot() -> None:
     async with caching({SITE: 503}) as bench:
         for wait_s in (60, 120, 240, 480):

@@ -13,6 +13,8 @@ from tests.rules.properties.strategies import ABSOLUTE_URLS
 
 normalise_target = Dialect.RFC9309.traits.matching.normalise_target
 HOSTS = st.builds("http://{}{}/".format, st.text(min_size=1, max_size=6), st.sampled_from(["", ".com", ".Ex.", ":81"]))
+STARTS = st.sampled_from(["", "/", "//", "http://", "https://example.com", "http://h:80?", "http://u@h/", "ftp://h/"])
+ANYTHING = st.builds("{}{}".format, STARTS, st.text(st.characters(exclude_categories=()), max_size=200))
 
 # yarl sends some things otherwise than they are written: it drops a "?" with nothing behind it, escapes brackets in a
 # path, unescapes reserved characters, and writes "+" for a blank in a query. RFC 3986 6.2.2.2 and RFC 9309 2.2.2 tell
@@ -21,10 +23,10 @@ AUTHORITY = re.compile(r"[^:]*://[^/?#]*")
 REWRITTEN = re.compile(r"[\[\] ]|%(?:21|26|27|28|29|2C|3A|3B|3D|40)|\?(?=#|\Z)", re.IGNORECASE)
 
 
-@settings(max_examples=6_000)
-@given(ABSOLUTE_URLS | HOSTS)
+@settings(max_examples=8_000)
+@given(ABSOLUTE_URLS | HOSTS | ANYTHING)
 def test_the_origin_names_itself_and_is_the_server_that_aiohttp_would_connect_to(url: str) -> None:
-    TARGET.check(url.replace("\n", "").encode())
+    TARGET.check(url.replace("\n", "").encode("utf-8", "surrogatepass"))
 
 
 @settings(max_examples=4_000)
