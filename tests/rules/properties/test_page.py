@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import example, given, settings
@@ -153,10 +153,7 @@ def test_no_body_makes_the_parser_raise(body: bytes, content_type: str, max_byte
 def test_metas_are_those_of_the_tree_that_browsers_build(text: str) -> None:
     nodes = [node for node in LexborHTMLParser(text).css("meta") if node.attributes.get("name")]
     expected = [(node.attributes["name"], _lies_in_head(node)) for node in nodes]
-    of_head = read_html(text.encode(), "text/html")
-    of_both = read_html(text.encode(), "text/html", in_body=True)
-    assert of_head is not None
-    assert of_both is not None
+    of_head, of_both = _contents(text)
     assert [meta.name for meta in of_both.metas if meta.name] == [name for name, _ in expected]
     assert [meta.name for meta in of_head.metas if meta.name] == [name for name, in_head in expected if in_head]
 
@@ -172,14 +169,18 @@ def test_no_meta_of_the_tree_that_browsers_build_is_missed(pieces: list[str], at
     text = "".join(pieces)
     metas = {f"m{number}" for number in range(len(at))}
     nodes = [node for node in LexborHTMLParser(text).css("meta") if node.attributes.get("name") in metas]
-    of_head = read_html(text.encode(), "text/html")
-    of_both = read_html(text.encode(), "text/html", in_body=True)
-    assert of_head is not None
-    assert of_both is not None
+    of_head, of_both = _contents(text)
     if of_both.truncated:  # too many ways to read it, which is told
         return
     assert {node.attributes["name"] for node in nodes} <= {meta.name for meta in of_both.metas}
     assert {node.attributes["name"] for node in nodes if _lies_in_head(node)} <= {meta.name for meta in of_head.metas}
+
+
+def _contents(text: str) -> list[Any]:
+    """Return the metas that are read in HEAD only, and in BODY, too."""
+    contents = [read_html(text.encode(), "text/html", in_body=in_body) for in_body in (False, True)]
+    assert None not in contents
+    return contents
 
 
 def _lies_in_head(node: LexborNode) -> bool:
