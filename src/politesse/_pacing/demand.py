@@ -110,9 +110,7 @@ class Demand:
             started_mono: when the request started.
             options: the bounds.
         """
-        if (
-            self.backoff_s or self.fetch_backoff_s or self.refusal_s
-        ) and started_mono >= self._backoff_until_mono:
+        if (self.backoff_s or self.fetch_backoff_s or self.refusal_s) and started_mono >= self._backoff_until_mono:
             self.backoff_s = self.fetch_backoff_s = self.refusal_s = 0.0
         if self._denials and started_mono >= self._denials_until_mono:
             self._denials = 0

@@ -29,8 +29,8 @@ lanes, takes back a call that has become too early, and lets ``advance`` call th
 keeps ``ready_mono`` for the short way. There it is infinite if the long way has to be taken: the time of day, a quota
 or a scope counts, or the host is being recalled.
 
-The rule of the line. Waiters start in the order of arrival, with one exception: a later waiter may go first if it delays
-no earlier one. So its request, and then the interval of the earlier one, must fit into the time before the earlier
+The rule of the line. Waiters start in the order of arrival, with one exception: a later waiter may go first if it
+delays no earlier one. So its request, and then the interval of the earlier one, must fit into the time before the earlier
 one's start (``Start.yields_until_mono``). This has three consequences:
 
 * A waiter with a long Crawl-delay delays the waiters behind it by its own interval, once for each of its requests. No
@@ -40,15 +40,15 @@ one's start (``Start.yields_until_mono``). This has three consequences:
 * All waiters of a lane have the same start. So only the first waiter of each lane is looked at.
 
 The rule of scopes. A waiter stands in the line of its host, nowhere else. If a waiter is due, its lane asks its scopes.
-If all of them admit it, the waiter is called, and has its place in all of them in the same step. Otherwise the lane, not
-the waiter, stands in the lines of all its scopes, until it has called one waiter or has none that is due. So no scope is
-held while another one is awaited, a host with thousands of waiters is one waiter at its address, and the hosts at an
-address take turns. All lines of scopes have the same order, in which the lanes became due, so no two lanes wait for each
-other. A later lane may go first if the earlier one has to wait elsewhere anyway (``Lane.start_elsewhere``).
+If all of them admit it, the waiter is called, and has its place in all of them in the same step. Otherwise the lane,
+not the waiter, stands in the lines of all its scopes, until it has called one waiter or has none that is due. So no
+scope is held while another one is awaited, a host with thousands of waiters is one waiter at its address, and the hosts
+at an address take turns. All lines of scopes have the same order, in which the lanes became due, so no two lanes wait
+for each other. A later lane may go first if the earlier one has to wait elsewhere anyway (``Lane.start_elsewhere``).
 
 A waiter is a task, or a callback of ``when_ready``. The timer alone calls callbacks. A callback has OFFER_S to take its
-permit by ``try_start``; then it leaves the line, and the next waiter is called. A permit gets its start time (its stamp)
-when it is granted, not when its waiter is called: a task may resume late.
+permit by ``try_start``; then it leaves the line, and the next waiter is called. A permit gets its start time (its
+stamp) when it is granted, not when its waiter is called: a task may resume late.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ from politesse._pacing.reports import HELD_S, LONG_S, Reports
 from politesse._pacing.timers import PermitExpiry, Wakeups
 from politesse.clock import ends_within
 from politesse.errors import ClosedError, TooFar
-from politesse.events import LongWait, Publisher
+from politesse.events import Publisher
 from politesse.ports import PacedLine, TurnRequest
 from politesse.status import HostStatus
 from politesse.verdict import CLOSINGS, Bound, NotYet
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.recall import Recalled
-    from politesse.clock import Clock
+    from politesse.clock import Clock, Timer
     from politesse.ports import Permit, Resolver, StatedPace
 
     Waiter: TypeAlias = "LocalPermit | Watcher"
@@ -153,6 +153,14 @@ class LocalPermit:
         "waited",
     )
 
+    joined_mono: float
+    max_wait_s: float
+    started_mono: float
+    before_mono: float
+    marks: int
+    scopes: tuple[Scope, ...]
+    _error: Exception | None
+
     def __init__(self, lane: Lane, url: str, order: int) -> None:
         self.lane: Lane = lane
         self.paced: Host = lane.host
@@ -172,15 +180,9 @@ class LocalPermit:
     async def wait(self, now_mono: float, max_wait_s: float | None) -> None:
         """Wait in line until this request may start; the grant follows in the same step of the event loop."""
         host, lane, hosts = self.paced, self.lane, self.paced.hosts
-        self._error: Exception | None = None
-        self.joined_mono: float = now_mono
-        self.max_wait_s: float = inf if max_wait_s is None else max_wait_s
-        alarm = None
-        if max_wait_s is not None:
-            if host.ready_mono(lane, now_mono) > now_mono + max_wait_s:
-                host.advance(now_mono)
-                raise self._too_far()
-            alarm = hosts.clock.call_later(max_wait_s, lambda: self.fail(self._too_far()))
+        self._error, self.joined_mono = None, now_mono
+        self.max_wait_s = inf if max_wait_s is None else max_wait_s
+        alarm = None if max_wait_s is None else self._alarm(now_mono, max_wait_s)
         loop = hosts.wakeups.own_loop()
         hosts.waiting += 1
         try:
@@ -197,7 +199,7 @@ class LocalPermit:
                     host.uncall()
                     host.advance(now_mono)
                 if self._error is not None:
-                    raise self._error
+                    raise self._error  # noqa: TRY301 - it ends the wait
                 self._woken = loop.create_future()
                 await self._woken
         except BaseException:
@@ -207,6 +209,14 @@ class LocalPermit:
             hosts.waiting -= 1
             if alarm is not None:
                 alarm.cancel()
+
+    def _alarm(self, now_mono: float, max_wait_s: float) -> Timer:
+        """Return the timer that ends the wait; raise TooFar at once if the start is too far away in any case."""
+        host = self.paced
+        if host.ready_mono(self.lane, now_mono) > now_mono + max_wait_s:
+            host.advance(now_mono)
+            raise self._too_far()
+        return host.hosts.clock.call_later(max_wait_s, lambda: self.fail(self._too_far()))
 
     def wake(self) -> None:
         """Wake the task: its turn has come, or it has to raise its error."""
@@ -336,7 +346,7 @@ class Lane:
 
     def enter_scopes(self, now_mono: float) -> bool:
         """Take a place in all scopes at once; or stand in the lines of all of them, and return False."""
-        if all([scope.admits(self, now_mono) for scope in self.scopes]):
+        if all(scope.admits(self, now_mono) for scope in self.scopes):
             for scope in self.scopes:
                 scope.called = self
                 scope.line.pop(self, None)
@@ -461,9 +471,12 @@ class Host:
             hosts.recalls.note(self)
         for lane in self.lanes.values():
             self.look(lane, now_mono, now_wall)
-        if called is not None and not (isinstance(called, Watcher) and called.is_told):
-            if self.recalling or called.lane.start.ready_mono > now_mono or len(self.under_way) >= self.most:
-                self.uncall()
+        if (
+            called is not None
+            and not (isinstance(called, Watcher) and called.is_told)
+            and (self.recalling or called.lane.start.ready_mono > now_mono or len(self.under_way) >= self.most)
+        ):
+            self.uncall()
         if self.line or self.armed_mono is None:
             self.advance(now_mono)
 
@@ -492,7 +505,7 @@ class Host:
             lane.record(request.origin, request.pace)
         self.look(lane, now_mono, self.hosts.wall())
         if self.line:
-            self.changed(now_mono, is_noted=False)  # with the new pace of the origin, a waiter may be allowed to start sooner
+            self.changed(now_mono, is_noted=False)  # with the new pace, a waiter may be allowed to start sooner
         return lane
 
     # The line
@@ -535,7 +548,7 @@ class Host:
             self.advance(now_mono)
 
     def may_start(self, waiter: Waiter, now_mono: float) -> bool:
-        """Return whether a waiter that was called may still start: it is due, there is room, no earlier one is delayed."""
+        """Return whether a waiter that was called may start: it is due, there is room, no earlier one is delayed."""
         if self.recalling or len(self.under_way) >= self.most:
             return False
         now_wall = self.hosts.wall()
@@ -549,44 +562,41 @@ class Host:
 
     def advance(self, now_mono: float, *, tells: bool = False) -> None:
         """Call the waiter that may start now, or set the time of the next look. Only the timer ``tells`` callbacks."""
-        hosts = self.hosts
         if self.recalling:
             return
         called = self.called
         if called is not None:
             if isinstance(called, Watcher) and called.is_told:  # it might never take its permit
-                hosts.wakeups.look_at(self, self.called_mono + OFFER_S)
-            return
-        if not self.line:
-            if self.armed_mono is None and not self.under_way:  # an idle host is looked at only to forget it
-                hosts.wakeups.look_at(self, self.kept_until(now_mono))
-            return
-        look_mono, now_wall = inf, None
+                self.hosts.wakeups.look_at(self, self.called_mono + OFFER_S)
+        elif self.line:
+            self.called = waiter = self._first_due(now_mono)
+            if isinstance(waiter, LocalPermit):
+                waiter.wake()
+            elif waiter is not None and tells:
+                self._tell(waiter, now_mono)
+            elif waiter is not None:
+                self.hosts.wakeups.look_at(self, now_mono)  # the caller is in the middle of a change
+        elif self.armed_mono is None and not self.under_way:  # an idle host is looked at only to forget it
+            self.hosts.wakeups.look_at(self, self.kept_until(now_mono))
+
+    def _first_due(self, now_mono: float) -> Waiter | None:
+        """Return the waiter that may start now; otherwise set the time of the next look, and return None."""
+        hosts, look_mono, due = self.hosts, inf, None
         for lane in self.line if len(self.under_way) < self.most else ():
-            start = lane.start
-            if lane.is_volatile:
-                now_wall = hosts.wall() if now_wall is None else now_wall
-                start = self.look(lane, now_mono, now_wall)
+            start = self.look(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
             if start.ready_mono <= now_mono:
                 if lane.scopes and not lane.enter_scopes(now_mono):
-                    return
-                self.called = waiter = next(iter(lane.waiters))
-                if hosts.is_scoped:
-                    self._leave_scopes()
-                if isinstance(waiter, LocalPermit):
-                    waiter.wake()
-                elif tells:
-                    self._tell(waiter, now_mono)
-                else:
-                    hosts.wakeups.look_at(self, now_mono)  # the caller is in the middle of a change
-                return
+                    return None  # the scopes let it try again
+                due = next(iter(lane.waiters))
+                break
             look_mono = min(look_mono, start.ready_mono)
             if start.yields_until_mono <= now_mono:  # a later request would delay this one
                 break
         if hosts.is_scoped:
             self._leave_scopes()
-        if look_mono < inf:
+        if due is None and look_mono < inf:
             hosts.wakeups.look_at(self, look_mono)
+        return due
 
     def _leave_scopes(self) -> None:
         """No waiter may start now, or one was called: let no lane stand in the lines of scopes."""
@@ -1062,7 +1072,8 @@ class Hosts:
         self.clock: Clock = clock
         self.monotonic, self.wall = clock.monotonic, clock.wall
         self.reports: Reports = Reports(publisher)
-        self._marks_of = marks or defaultdict(Marks).__getitem__
+        of_none: defaultdict[str, Marks] = defaultdict(Marks)
+        self._marks_of: Callable[[str], Marks] = marks or of_none.__getitem__
         self.marks: Marks = self._marks_of(self.options.key)
         self.marks.sweep(clock.monotonic())
         self.recalls: Recalls | None = None
@@ -1302,12 +1313,12 @@ class Hosts:
         """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
         if self._is_by_address:
             await self._addresses.find(host)
-        key = self._key(host)
+        key, was_open = self._key(host), not self.closed
         paced = self.by_name.get(key)
-        if paced is None and not self.closed and (self.recalls is not None or key in self.marks.demands):
+        if paced is None and was_open and (self.recalls is not None or key in self.marks.demands):
             paced = self._host(key, self.monotonic())
             paced.advance(self.monotonic())
-        if paced is not None and self.recalls is not None and not self.closed:
+        if paced is not None and self.recalls is not None and was_open:
             await self.recalls.ended(paced)
             if self.closed:
                 raise ClosedError(f"the pacer was closed while it was recalled what {key} had asked for")
@@ -1445,7 +1456,9 @@ class Hosts:
         jitter = interval_s = 0.0  # most answers do not need these values
         if (status is not None and not is_served(status)) or demand.is_remembered:
             jitter, interval_s = self._jitter(), host.look(lane, now_mono, now_wall).pace.interval_s
-        ignored = demand.observe(status, headers, permit.answered_s, now_mono, now_wall, host.options, jitter, interval_s)
+        ignored = demand.observe(
+            status, headers, permit.answered_s, now_mono, now_wall, host.options, jitter, interval_s
+        )
         if ignored:
             self.reports.overruled(host.name, ignored)
         if demand.closing.until_mono > now_mono:
@@ -1504,13 +1517,13 @@ class Hosts:
         """Return the lane of a request whose keys are known; raises ClosedError."""
         if self.closed:
             self._check_open(request)
+        key: tuple[object, ...] = request.agent, request.min_delay_s
+        scopes: tuple[Scope, ...] = ()
         if self.is_scoped:
-            scopes = tuple([self._scope(kind, name) for kind, name in self._scope_keys(request.host)])
-            host, key = self._host(self._key(request.host), now_mono), (request.agent, request.min_delay_s, scopes)
+            scopes = tuple(self._scope(kind, name) for kind, name in self._scope_keys(request.host))
+            host, key = self._host(self._key(request.host), now_mono), (*key, scopes)
         else:
-            known = self.by_name.get(request.host)
-            host = known or self._host(request.host, now_mono)
-            scopes, key = (), (request.agent, request.min_delay_s)
+            host = self.by_name.get(request.host) or self._host(request.host, now_mono)
         lane, pace = host.lanes.get(key), request.pace
         if lane is None or (pace is not None and lane.by_origin.get(request.origin) is not pace):
             return host.lane(request, key, scopes, now_mono)

@@ -1,4 +1,4 @@
-"""Makes the pacer for the options: Hosts, or for a fleet a FleetPacer, or a ScopedPacer with a FleetPacer for each scope."""
+"""Makes the pacer for the options: Hosts, or for a fleet a FleetPacer; with scopes, a FleetPacer for each scope."""
 
 from __future__ import annotations
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from politesse._pacing.demand import Demand
+if TYPE_CHECKING:
+    from politesse._pacing.demand import Demand
 
 NEVER: Final = float("-inf")
 

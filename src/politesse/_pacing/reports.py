@@ -40,9 +40,7 @@ class Reports:
         for header in headers:
             self.publish(HeaderOverruled(host, header.field, header.value, header.applied_s, header.asked_s))
 
-    def closed(
-        self, host: Host, now_mono: float, now_wall: float, url: str = "", status: int | None = None
-    ) -> None:
+    def closed(self, host: Host, now_mono: float, now_wall: float, url: str = "", status: int | None = None) -> None:
         """Publish that a host is closed, unless a closure with about the same end was published."""
         closed_until_mono, bound_by = host.demand.closing
         if closed_until_mono <= now_mono or closed_until_mono - host.closed_mono < _SAME_S:

@@ -122,9 +122,9 @@ class PermitExpiry:
     """Checks the age of the permits that have not ended.
 
     A new permit arms the timer unless it is armed already. The end of a permit does not touch the timer. When the timer
-    fires, every permit that has not ended is checked. Then the timer is armed again for the time at which the next permit
-    reaches ``HELD_S`` or ``max_turn_s``, but at most ``HELD_S`` later. So the timer fires every few seconds while a permit
-    is under way, and a short request only reads ``is_armed``.
+    fires, every permit that has not ended is checked. Then the timer is armed again for the time at which the next
+    permit reaches ``HELD_S`` or ``max_turn_s``, but at most ``HELD_S`` later. So the timer fires every few seconds
+    while a permit is under way, and a short request only reads ``is_armed``.
 
         started --- HELD_S -------> each further check calls ``long``, which publishes the wait of other requests
                 --- max_turn_s ---> ``expire`` is called, which ends the permit

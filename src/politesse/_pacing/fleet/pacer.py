@@ -7,10 +7,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from politesse._pacing.fleet.messages import WireLost
+from politesse._pacing.fleet.offers import Offers, try_all
 from politesse._pacing.fleet.reservation import FleetFetch, FleetPermit, Reservation
 from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
-from politesse._pacing.fleet.offers import Offers, try_all
 from politesse._pacing.timers import PermitExpiry
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.host_state import MemoryOf
-    from politesse._pacing.hosts import Hosts
+    from politesse._pacing.hosts import Hosts, LocalPermit
     from politesse._pacing.pace import PacingOptions
-    from politesse._pacing.hosts import LocalPermit
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ports import PacedLine, Permit, TurnRequest

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.messages import FleetAnswer
     from politesse._pacing.fleet.reserver import Reserver
-    from politesse._pacing.hosts import Hosts
-    from politesse._pacing.hosts import LocalPermit
+    from politesse._pacing.hosts import Hosts, LocalPermit
     from politesse.clock import Clock
     from politesse.ports import FetchPermit, TurnRequest
     from politesse.verdict import NotYet

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.host_state import BackoffSnapshot
-    from politesse._pacing.hosts import Hosts
+    from politesse._pacing.hosts import Hosts, LocalPermit
     from politesse._pacing.pace import Pace
-    from politesse._pacing.hosts import LocalPermit
     from politesse.clock import Clock
     from politesse.ports import TurnRequest
 

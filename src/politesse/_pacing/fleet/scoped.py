@@ -35,12 +35,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from politesse._pacing.addresses import Addresses, by_domain
 from politesse._pacing.fleet.offers import Offers, try_all
-from politesse._pacing.pace import PacingOptions, limited
 from politesse._pacing.hosts import LocalPermit, give_back_all
+from politesse._pacing.pace import PacingOptions, limited
 from politesse._pacing.timers import PermitExpiry
 from politesse.clock import Clock, ends_within
 from politesse.errors import ClosedError, TooFar
-
 from politesse.verdict import Bound, NotYet
 
 if TYPE_CHECKING:
@@ -50,11 +49,13 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.reservation import FleetPermit
     from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.hosts import Hosts
+    from politesse.events import Publisher
     from politesse.ports import FetchPermit, PacedLine, Permit, Resolver, TurnRequest
     from politesse.status import HostStatus
 
     ScopePacer: TypeAlias = Hosts | FleetPacer
     ScopePermit: TypeAlias = LocalPermit | FleetPermit
+
 
 @dataclass(slots=True, eq=False)
 class ScopedPermit:
