@@ -30,8 +30,8 @@ keeps ``ready_mono`` for the short way. There it is infinite if the long way has
 or a scope counts, or the host is being recalled.
 
 The rule of the line. Waiters start in the order of arrival, with one exception: a later waiter may go first if it
-delays no earlier one. So its request, and then the interval of the earlier one, must fit into the time before the earlier
-one's start (``Start.yields_until_mono``). This has three consequences:
+delays no earlier one. So its request, and then the interval of the earlier one, must fit into the time before the
+earlier one's start (``Start.yields_until_mono``). This has three consequences:
 
 * A waiter with a long Crawl-delay delays the waiters behind it by its own interval, once for each of its requests. No
   later waiter overtakes it.
@@ -1244,8 +1244,7 @@ class Hosts:
         name, url = request.host, request.url
         if self.is_scoped:
             await self._look_up(request, None)
-        if self.closed:
-            raise ClosedError(f"the pacer is closed: {url} is not requested")
+        self._check_open(request)
         key = self._key(name) if self.is_scoped else name
         limits = self._scope_keys(name) if self.is_scoped else ()
         if made:
@@ -1253,9 +1252,11 @@ class Hosts:
         floor_s = max(self._options(key).min_delay_s, request.min_delay_s)
         await self._fetch_lines.enter(key, url, floor_s)
         fetch = LocalFetch(self, key, url, self._fetch_lines, limits)
-        if self.closed:
+        try:
+            self._check_open(request)
+        except ClosedError:
             fetch.give_back()
-            raise ClosedError(f"the pacer was closed while {url} waited for other requests")
+            raise
         return fetch
 
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
@@ -1320,7 +1321,7 @@ class Hosts:
             paced.advance(self.monotonic())
         if paced is not None and self.recalls is not None and was_open:
             await self.recalls.ended(paced)
-            if self.closed:
+            if self.recalls.is_closed:
                 raise ClosedError(f"the pacer was closed while it was recalled what {key} had asked for")
         return self.known_closing(host)
 
@@ -1511,7 +1512,7 @@ class Hosts:
 
     def _check_open(self, request: TurnRequest) -> None:
         if self.closed:
-            raise ClosedError(f"the pacer is closed: there is no turn at {request.host}")
+            raise ClosedError(f"the pacer is closed: there is no turn for {request.url or request.host}")
 
     def _lane(self, request: TurnRequest, now_mono: float) -> Lane:
         """Return the lane of a request whose keys are known; raises ClosedError."""

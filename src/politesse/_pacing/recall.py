@@ -58,6 +58,9 @@ class Recalls:
         clock: the clocks.
         kept_s: how long a host counts as recalled, in seconds.
         recalled: called with each host whose recall has ended.
+
+    Attributes:
+        is_closed: whether no host is recalled any more.
     """
 
     def __init__(self, memory: HostMemory, clock: Clock, kept_s: float, recalled: Callable[[Recalled], None]) -> None:
@@ -69,7 +72,7 @@ class Recalls:
         self._under_way: dict[Recalled, asyncio.Task[None]] = {}
         self._since_mono = clock.monotonic()
         self._known = LastRequestTimes(kept_s)  # the hosts that were recalled and not requested since
-        self._closed = False
+        self.is_closed: bool = False
 
     def begin(self, host: Recalled) -> None:
         """Begin to recall a host, unless it is known; no request starts there before the end of the recall."""
@@ -77,7 +80,7 @@ class Recalls:
         known_mono = self._known.take(host.name, now_mono)
         if known_mono != NEVER:
             self._known.keep(host.name, known_mono, now_mono)
-        if self._closed or known_mono != NEVER or host.last_mono > self._since_mono:
+        if self.is_closed or known_mono != NEVER or host.last_mono > self._since_mono:
             return  # after the close, only the end of an earlier fetch can still make a host active
         loop = asyncio.get_running_loop()
         host.recalling = True
@@ -97,7 +100,7 @@ class Recalls:
 
     def close(self) -> None:
         """End all recalls."""
-        self._closed = True
+        self.is_closed = True
         for task in self._under_way.values():
             task.cancel()
 
@@ -117,7 +120,7 @@ class Recalls:
         if self._under_way.pop(host, None) is None:
             return
         host.recalling = False
-        if self._closed:
+        if self.is_closed:
             return
         now_mono = self._clock.monotonic()
         self._known.keep(host.name, now_mono, now_mono)
