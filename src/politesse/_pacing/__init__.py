@@ -8,7 +8,7 @@ The parts, from the gate inwards::
       |
     SharedPacer    shared.py   given to gates, or that of their event loop: Hosts while one of its gates is open
       |
-    FleetPacer     fleet/      only with a fleet: the first request in line reserves its start in Redis
+    FleetPacer     fleet/      only with a fleet: a request that Hosts has granted reserves its start in Redis
       |
     Hosts          hosts.py    the hosts of this process, with their lines, and the limits of addresses and domains
       |- Host, Lane, Scope, LocalPermit  hosts.py   the phases of a host and of a request: read this file first
@@ -51,6 +51,6 @@ Where to change what:
   ``WAITS_OF_SITE``, as for a header.
 * A new scope: add its key to ``Hosts._key_of``, and its Limit to ``limits`` in ``Hosts.__init__``. Add the option to
   ``PacingOptions``: its field, ``key``, the checks and ``is_scoped``. Add the name to ``SCOPES`` in
-  ``fleet/status.py``, to ``fleet/scoped.py``, and to ``_pacer`` in Scrapy's ``_settings.py``: spiders with different
-  limits must not share a pacer. If the key needs a look-up of its own, add it to ``_knows`` and ``_look_up``.
+  ``fleet/status.py``, and to ``_pacer`` in Scrapy's ``_settings.py``: spiders with different limits must not share a
+  pacer. If the key needs a look-up of its own, add it to ``_knows`` and ``_look_up``.
 """

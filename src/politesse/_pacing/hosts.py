@@ -58,7 +58,7 @@ import random
 from asyncio import Future
 from bisect import insort
 from collections import Counter, OrderedDict, defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from math import inf
 from operator import itemgetter
@@ -287,6 +287,7 @@ class Watcher:
         self.is_told: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """The requests of one agent and floor at one host, in the same scopes.
 
@@ -307,34 +308,18 @@ class Lane:
         queued_mono: since when the lane stands in the lines of its scopes; None if it does not.
     """
 
-    __slots__ = (
-        "by_origin",
-        "floor_s",
-        "host",
-        "is_volatile",
-        "longest_s",
-        "queued_mono",
-        "ready_mono",
-        "scopes",
-        "start",
-        "stated",
-        "timed",
-        "waiters",
-    )
-
-    def __init__(self, host: Host, floor_s: float = 0.0, scopes: tuple[Scope, ...] = ()) -> None:
-        self.host: Host = host
-        self.floor_s: float = floor_s
-        self.scopes: tuple[Scope, ...] = scopes
-        self.by_origin: dict[str, StatedPace] = {}
-        self.timed: tuple[StatedPace, ...] = ()
-        self.longest_s: float = 0.0
-        self.stated: Pace | None = None
-        self.start: Start = _NOT_RECKONED
-        self.is_volatile: bool = False
-        self.ready_mono: float = inf
-        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
-        self.queued_mono: float | None = None
+    host: Host
+    floor_s: float = 0.0
+    scopes: tuple[Scope, ...] = ()
+    by_origin: dict[str, StatedPace] = field(default_factory=dict)
+    timed: tuple[StatedPace, ...] = ()
+    longest_s: float = 0.0
+    stated: Pace | None = None
+    start: Start = _NOT_RECKONED
+    is_volatile: bool = False
+    ready_mono: float = inf
+    waiters: OrderedDict[Waiter, None] = field(default_factory=OrderedDict)
+    queued_mono: float | None = None
 
     def record(self, origin: str, pace: StatedPace) -> None:
         """Record the pace that the robots.txt of an origin states, in place of its earlier pace."""
@@ -390,6 +375,7 @@ def _first_order(lane: Lane) -> int:
     return next(iter(lane.waiters)).order
 
 
+@dataclass(slots=True, eq=False)
 class Host:
     """A host that has requests under way or in line, or had a request not long ago.
 
@@ -413,40 +399,24 @@ class Host:
         long_wait: the cause of the LongWait that was published last, or None.
     """
 
-    __slots__ = (
-        "armed_mono",
-        "called",
-        "called_mono",
-        "closed_mono",
-        "demand",
-        "hosts",
-        "lanes",
-        "line",
-        "long_wait",
-        "marks",
-        "most",
-        "name",
-        "options",
-        "recalling",
-        "under_way",
-    )
+    hosts: Hosts
+    name: str
+    options: PacingOptions
+    demand: Demand
+    lanes: dict[tuple[object, ...], Lane] = field(default_factory=dict)
+    line: list[Lane] = field(default_factory=list)
+    under_way: list[LocalPermit] = field(default_factory=list)
+    called: Waiter | None = None
+    called_mono: float = NEVER
+    marks: int = 0
+    recalling: bool = False
+    armed_mono: float | None = None
+    closed_mono: float = NEVER
+    long_wait: Bound | None = None
+    most: int = field(init=False)
 
-    def __init__(self, hosts: Hosts, name: str, options: PacingOptions, demand: Demand) -> None:
-        self.hosts: Hosts = hosts
-        self.name: str = name
-        self.options: PacingOptions = options
-        self.most: int = options.max_concurrent
-        self.demand: Demand = demand
-        self.lanes: dict[tuple[object, ...], Lane] = {}
-        self.line: list[Lane] = []
-        self.under_way: list[LocalPermit] = []
-        self.called: Waiter | None = None
-        self.called_mono: float = NEVER
-        self.marks: int = 0
-        self.recalling: bool = False
-        self.armed_mono: float | None = None
-        self.closed_mono: float = NEVER
-        self.long_wait: Bound | None = None
+    def __post_init__(self) -> None:
+        self.most = self.options.max_concurrent
 
     # Changes
 
@@ -675,13 +645,15 @@ class Host:
         self.changed(now_mono)
 
     def renew(self, permit: LocalPermit, now_mono: float) -> bool:
-        """Stamp a permit again; return False if it would not be granted now. Only for hosts without scopes."""
+        """Stamp a permit again; return False if it would not be granted now."""
         self._unmark(permit)
         start = self.look(permit.lane, now_mono, self.hosts.wall())
         if now_mono < start.ready_mono or len(self.under_way) > self.most:
             self.changed(now_mono)
             return False
         self.stamp(permit, now_mono)
+        for scope in permit.scopes:
+            scope.last_mono = now_mono
         self.changed(now_mono)
         return True
 
@@ -863,13 +835,17 @@ class Host:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Scope:
     """A limit for all hosts of a domain, or at an address. Its waiters are lanes, each with a waiter that is due.
 
     Attributes:
         hosts: the hosts of the process.
+        kind: ``"domain"`` or ``"address"``.
         name: the domain or the address.
         limit: the limit.
+        kept: the times of the last requests to scopes that were forgotten.
+        recalls: recalls the scopes of this kind from an earlier process; or None.
         under_way: the permits that have not ended, the oldest first, with the time of the last request before each.
         last_mono: the end of the last request, or its start if several may be under way.
         line: the lanes that wait, in the order in which they became due.
@@ -879,38 +855,26 @@ class Scope:
         armed_mono: see ``timers.Timed``.
     """
 
-    __slots__ = (
-        "_kept",
-        "armed_mono",
-        "called",
-        "hosts",
-        "last_mono",
-        "limit",
-        "line",
-        "name",
-        "recalling",
-        "recalls",
-        "under_way",
-        "users",
-    )
+    hosts: Hosts
+    kind: str
+    name: str
+    limit: Limit
+    kept: LastRequestTimes
+    recalls: Recalls | None
+    under_way: dict[LocalPermit, float] = field(default_factory=dict)
+    line: OrderedDict[Lane, None] = field(default_factory=OrderedDict)
+    called: Lane | None = None
+    users: int = 0
+    recalling: bool = False
+    armed_mono: float | None = None
+    last_mono: float = field(init=False)
 
-    def __init__(self, hosts: Hosts, name: str, limit: Limit, kept: LastRequestTimes, recalls: Recalls | None) -> None:
-        self.hosts: Hosts = hosts
-        self.name: str = name
-        self.limit: Limit = limit
-        self._kept = kept
-        self.recalls: Recalls | None = recalls
-        now_mono = hosts.monotonic()
-        self.last_mono: float = kept.take(name, now_mono)
-        self.under_way: dict[LocalPermit, float] = {}
-        self.line: OrderedDict[Lane, None] = OrderedDict()
-        self.called: Lane | None = None
-        self.users: int = 0
-        self.recalling: bool = False
-        self.armed_mono: float | None = None
-        hosts.wakeups.look_at(self, max(self.ready_mono, now_mono + _FORGOTTEN_S))
-        if recalls is not None:
-            recalls.begin(self)
+    def __post_init__(self) -> None:
+        now_mono = self.hosts.monotonic()
+        self.last_mono = self.kept.take(self.name, now_mono)
+        self.hosts.wakeups.look_at(self, max(self.ready_mono, now_mono + _FORGOTTEN_S))
+        if self.recalls is not None:
+            self.recalls.begin(self)
 
     @property
     def ready_mono(self) -> float:
@@ -956,7 +920,7 @@ class Scope:
                 self.hosts.wakeups.look_at(self, self.ready_mono)
             else:
                 self.hosts.forget_scope(self)
-                self._kept.keep(self.name, self.last_mono, now_mono)
+                self.kept.keep(self.name, self.last_mono, now_mono)
 
     def look_soon(self) -> None:
         """Let the lanes in line try in the next step: the caller is in the middle of a change."""
@@ -1004,7 +968,7 @@ class Scope:
 
     def fetched(self, now_mono: float) -> None:
         """Count a request for robots.txt if no other request is remembered."""
-        if now_mono > self.last_mono + max(self._kept.kept_s, 2.0 * self.limit.min_delay_s):
+        if now_mono > self.last_mono + max(self.kept.kept_s, 2.0 * self.limit.min_delay_s):
             self.asked(now_mono)
 
     def snapshot(self, now_mono: float) -> HostStatus:
@@ -1055,6 +1019,7 @@ class Hosts:
         in_flight: how many permits have not ended.
         closed: whether the pacer is closed.
         is_scoped: whether addresses or domains are paced, too.
+        limits: the limit of each domain, of each address; the keys are ``"domain"`` and ``"address"``.
     """
 
     def __init__(
@@ -1091,18 +1056,16 @@ class Hosts:
         self._fetch_lines = FetchLines(clock, publisher, self.marks)
         self.is_scoped = resolver is not None and self.options.is_scoped
         self._is_by_address = self.is_scoped and self.options.key == "address"
+        self.limits: dict[str, Limit] = {}
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._memory: MemoryOf | None = None
         self._recalls_of: dict[str, Recalls] = {}
         self._looking_up: dict[object, Callable[[], None]] = {}  # callbacks whose address is not known yet
         if self.is_scoped and resolver is not None:
             self._addresses = Addresses(resolver, clock, publisher)
-            self._limits = [
-                (kind, limit)
-                for kind, limit in (("domain", self.options.domain), ("address", self.options.address))
-                if limit is not None
-            ]
-            kinds = {self.options.key, *(kind for kind, _ in self._limits)}
+            limits = {"domain": self.options.domain, "address": self.options.address}
+            self.limits = {kind: limit for kind, limit in limits.items() if limit is not None}
+            kinds = {self.options.key, *self.limits}
             self._needs_address = "address" in kinds
             self._domain_of = by_domain() if "domain" in kinds else str
         self._keep_marks()
@@ -1125,7 +1088,7 @@ class Hosts:
             self._memory = memory
             kept_s = self.marks.requested.kept_s
             self.recalls = Recalls(memory(self.options.key), self.clock, kept_s, self._recalled)
-            for kind, _ in self._limits if self.is_scoped else ():
+            for kind in self.limits:
                 kept_s = self._marks_of(kind).requested.kept_s
                 self._recalls_of[kind] = Recalls(memory(kind), self.clock, kept_s, self._recalled)
             for host in self.by_name.values():
@@ -1246,7 +1209,7 @@ class Hosts:
             await self._look_up(request, None)
         self._check_open(request)
         key = self._key(name) if self.is_scoped else name
-        limits = self._scope_keys(name) if self.is_scoped else ()
+        limits = self._scope_keys(name)
         if made:
             return LocalFetch(self, key, url, None, limits)
         floor_s = max(self._options(key).min_delay_s, request.min_delay_s)
@@ -1298,23 +1261,33 @@ class Hosts:
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let no request start at ``host`` before the Unix time ``until_wall``, waiting requests included."""
-        if self._is_by_address and self._addresses.known(host) is None:
-            if not self.closed:
-                lookup = self._addresses.lookup(host)
-                lookup.add_done_callback(lambda _: self.close_host(host, until_wall, bound_by))
-            return
+        self.with_key(host, lambda key: self.close_key(key, until_wall, bound_by))
+
+    def with_key(self, host: str, call: Callable[[str], None]) -> None:
+        """Call a function with the key of a host: now, or when its address is known."""
+        if not self._is_by_address or self._addresses.known(host) is not None:
+            call(self._key(host))
+        elif not self.closed:
+            self._addresses.lookup(host).add_done_callback(lambda _: self.with_key(host, call))
+
+    def close_key(self, key: str, until_wall: float, bound_by: Bound, /) -> None:
+        """Close the host with a key; see ``close_host``."""
         now_mono, now_wall = self.monotonic(), self.wall()
         if until_wall > now_wall:
-            paced = self._host(self._key(host), now_mono)
+            paced = self._host(key, now_mono)
             paced.demand.close(now_mono + (until_wall - now_wall), bound_by)
             paced.changed(now_mono)
             self.reports.closed(paced, now_mono, now_wall)
 
-    async def closed_until(self, host: str, /) -> float | None:
-        """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
+    async def key(self, host: str) -> str:
+        """Return the key under which a host is paced, after a look-up of its address if necessary."""
         if self._is_by_address:
             await self._addresses.find(host)
-        key, was_open = self._key(host), not self.closed
+        return self._key(host)
+
+    async def closed_until(self, host: str, /) -> float | None:
+        """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
+        key, was_open = await self.key(host), not self.closed
         paced = self.by_name.get(key)
         if paced is None and was_open and (self.recalls is not None or key in self.marks.demands):
             paced = self._host(key, self.monotonic())
@@ -1381,33 +1354,36 @@ class Hosts:
         if is_known or not self._is_by_address:
             key = self._key(host)
             lines.append(PacedLine(self, key, self._options(key).max_concurrent))
-        for kind, limit in self._limits if self.is_scoped else ():
+        for kind, limit in self.limits.items():
             if is_known or kind != "address":
                 lines.append(PacedLine(self, f"{kind} {self._key_of(kind, host)}", limit.max_concurrent))
         return lines
 
-    def pace(self, request: TurnRequest, /) -> Pace:
-        """Return the interval that is in force for a request; raises ClosedError."""
-        now_mono = self.monotonic()
-        lane = self._lane(request, now_mono)
-        return lane.host.look(lane, now_mono, self.wall()).pace
+    def pace_of(self, permit: LocalPermit, /) -> Pace:
+        """Return the interval that is in force for a request."""
+        return permit.paced.look(permit.lane, self.monotonic(), self.wall()).pace
 
-    def backoff_of(self, host: str, /) -> BackoffSnapshot:
+    def most(self, key: str, /) -> int:
+        """Return how many requests may be under way at once to the host with a key."""
+        return self._options(key).max_concurrent
+
+    def backoff_of(self, key: str, /) -> BackoffSnapshot:
         """Return the backoff of a host."""
-        paced = self.by_name.get(host)
+        paced = self.by_name.get(key)
         return BackoffSnapshot() if paced is None else paced.demand.snapshot(self.monotonic(), paced.options)
 
-    def learn(self, host: str, backoff_s: float, fetch_backoff_s: float, refusal_s: float, /) -> None:
+    def learn(self, key: str, backoff_s: float, fetch_backoff_s: float, refusal_s: float, /) -> None:
         """Adopt the longer backoffs of an active host that another process remembers."""
-        paced = self.by_name.get(host)
+        paced = self.by_name.get(key)
         if paced is not None:
             paced.demand.learn(backoff_s, fetch_backoff_s, refusal_s, self.monotonic())
             paced.changed(self.monotonic())
 
-    def last_mono(self, host: str, /) -> float:
-        """Return when ``host`` was last requested; minus infinity if that is unknown."""
-        paced = self.by_name.get(host)
-        return self.marks.requested.look_up(host) if paced is None else paced.demand.last_mono
+    def asked(self, fetch: LocalFetch) -> list[float]:
+        """Return when the host of a robots.txt, and each of its scopes, was last requested."""
+        paced = self.by_name.get(fetch.host)
+        last_mono = self.marks.requested.look_up(fetch.host) if paced is None else paced.last_mono
+        return [last_mono, *(self._scope(*key).last_mono for key in fetch.limits)]
 
     def under_way(self) -> Sequence[Permit]:
         """Return all permits that have not ended."""
@@ -1428,9 +1404,8 @@ class Hosts:
                 host.marks = max(host.marks, left.marks)
                 permit.lines.in_flight -= 1
                 self.in_flight += 1
-                scopes = []
-                for kind, name in permit.lines.keys_of(permit.scopes):
-                    scopes.append(scope := self._scope(kind, name))
+                scopes = [self._scope(scope.kind, scope.name) for scope in permit.scopes]
+                for scope in scopes:
                     scope.last_mono = max(scope.last_mono, permit.started_mono)
                 for earlier, scope in zip(permit.scopes, scopes, strict=True):
                     scope.under_way[permit] = earlier.under_way.pop(permit)
@@ -1480,12 +1455,7 @@ class Hosts:
 
     def forget_scope(self, scope: Scope) -> None:
         """Forget a scope that no lane has."""
-        for key in self.keys_of((scope,)):
-            del self._scopes[key]
-
-    def keys_of(self, scopes: Iterable[Scope]) -> list[tuple[str, str]]:
-        """Return the kind and name of each of several scopes."""
-        return [key for key, scope in self._scopes.items() if scope in scopes] if scopes else []
+        del self._scopes[scope.kind, scope.name]
 
     def report_wait(self, permit: LocalPermit, now_mono: float) -> None:
         """Publish a long wait that begins: behind a request that is held for long, or for a time that is far away."""
@@ -1575,13 +1545,13 @@ class Hosts:
     def _scope(self, kind: str, name: str) -> Scope:
         scope = self._scopes.get((kind, name))
         if scope is None:
-            requested, limit = self._marks_of(kind).requested, dict(self._limits)[kind]
-            scope = self._scopes[kind, name] = Scope(self, name, limit, requested, self._recalls_of.get(kind))
+            requested, recalls = self._marks_of(kind).requested, self._recalls_of.get(kind)
+            scope = self._scopes[kind, name] = Scope(self, kind, name, self.limits[kind], requested, recalls)
         return scope
 
     def _scope_keys(self, name: str) -> list[tuple[str, str]]:
         """Return the kind and key of each scope of a host whose address is known."""
-        return [(kind, self._key_of(kind, name)) for kind, _ in self._limits]
+        return [(kind, self._key_of(kind, name)) for kind in self.limits]
 
     def _key(self, name: str) -> str:
         """Return the key under which a host is paced."""

@@ -1,9 +1,8 @@
-"""Makes the pacer for the options: Hosts, or for a fleet a FleetPacer; with scopes, a FleetPacer for each scope."""
+"""Makes the pacer for the options: Hosts, or for a fleet a FleetPacer around Hosts."""
 
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import TYPE_CHECKING
 
 from politesse._base.text import needing
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.fleet.pacer import FleetPacer
-    from politesse._pacing.fleet.scoped import ScopedPacer
     from politesse._pacing.fleet.wire import FleetWire
     from politesse._pacing.marks import Marks
     from politesse._pacing.pace import PacingOptions
@@ -33,7 +31,7 @@ def make_pacer(
     resolver: Resolver | None = None,
     jitter: Callable[[], float] = random.random,
     fleet: tuple[FleetOptions, FleetWire] | None = None,
-) -> Hosts | ScopedPacer | FleetPacer:
+) -> Hosts | FleetPacer:
     """Return a new pacer.
 
     Args:
@@ -47,20 +45,16 @@ def make_pacer(
     """
 
     def local(options: PacingOptions) -> Hosts:
-        return Hosts(options, clock=clock, jitter=jitter, publisher=publisher, marks=marks)
+        return Hosts(options, clock=clock, jitter=jitter, publisher=publisher, marks=marks, resolver=resolver)
 
     if fleet is None:
-        return Hosts(options, clock=clock, jitter=jitter, publisher=publisher, marks=marks, resolver=resolver)
+        return local(options)
     from politesse._pacing.fleet.link import FleetLink  # noqa: PLC0415 - only a fleet needs these
     from politesse._pacing.fleet.pacer import FleetPacer  # noqa: PLC0415
-    from politesse._pacing.fleet.scoped import ScopedPacer  # noqa: PLC0415
 
     options_of_fleet, wire = fleet
     link = FleetLink(wire, options_of_fleet, clock=clock, publisher=publisher)
-    member = partial(FleetPacer, link=link, make=local, clock=clock, publisher=publisher)
-    if resolver is not None and options.is_scoped:
-        return ScopedPacer(options, member, clock=clock, resolver=resolver, publisher=publisher)
-    return member(options)
+    return FleetPacer(options, link, local, clock=clock, publisher=publisher)
 
 
 def fleet_wire(fleet: FleetOptions) -> tuple[FleetOptions, FleetWire]:

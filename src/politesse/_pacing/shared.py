@@ -39,14 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.pacer import FleetPacer
-    from politesse._pacing.fleet.scoped import ScopedPacer
     from politesse._pacing.host_state import HostMemory, HostState, MemoryOf
     from politesse._pacing.hosts import Hosts
     from politesse.ports import FetchPermit, PacedLine, Permit, Resolver, TurnRequest
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
 
-    AnyPacer: TypeAlias = Hosts | ScopedPacer | FleetPacer
+    AnyPacer: TypeAlias = Hosts | FleetPacer
     Limits: TypeAlias = tuple[float | None, int | None]
 
 _LEAST: Final = frozenset({"min_delay_s", "max_concurrent", "refused_after"})  # of these options, less is not faster

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from politesse._pacing.fleet.reservation import FleetPermit
-    from politesse._pacing.fleet.scoped import ScopedPermit
     from politesse._pacing.hosts import LocalPermit
     from politesse.clock import Clock, Timer
 
-    Held: TypeAlias = FleetPermit | LocalPermit | ScopedPermit
+    Held: TypeAlias = FleetPermit | LocalPermit
 
 _MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
 _SOONER_S: Final = 0.001  # the next look is not moved for a difference smaller than this

@@ -6,7 +6,7 @@ Time stands still while a message travels: so nothing is late, and the slack is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,6 @@ from politesse._base.constants import DAY_S
 from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
 from politesse._pacing.fleet.pacer import FleetPacer
-from politesse._pacing.fleet.scoped import ScopedPacer
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.hosts import Hosts
@@ -101,22 +100,13 @@ def fleet_pacer(
     wire_type: type[ManualWire] = ManualWire,
 ) -> FleetPacer:
     """Return a member of the fleet of a prefix; the only one if there is none."""
-    return _part(clock, publisher, prefix, wire_type)(options)
-
-
-def scoped_fleet_pacer(options: PacingOptions, clock: Clock, publisher: Publisher) -> ScopedPacer:
-    """Return the only member of a fleet, with a wider scope that never binds; both scopes share a link."""
-    options = replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000))
-    part = _part(clock, publisher)
-    return ScopedPacer(options, part, clock=clock, resolver=Resolving({}), publisher=publisher)
-
-
-def _part(
-    clock: Clock, publisher: Publisher, prefix: str = "", wire_type: type[ManualWire] = ManualWire
-) -> Callable[[PacingOptions], FleetPacer]:
-    """Return a function that makes the pacers of a member."""
     wire = wire_type(client_at(shared_server().url), clock)
     fleet = FleetOptions(prefix=prefix or f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
     link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
-    make = partial(Hosts, clock=clock, jitter=lambda: 0.0, publisher=publisher)
-    return lambda options: FleetPacer(options, link, make, clock=clock, publisher=publisher)
+    make = partial(Hosts, clock=clock, jitter=lambda: 0.0, publisher=publisher, resolver=Resolving({}))
+    return FleetPacer(options, link, make, clock=clock, publisher=publisher)
+
+
+def scoped_fleet_pacer(options: PacingOptions, clock: Clock, publisher: Publisher) -> FleetPacer:
+    """Return the only member of a fleet, with a wider scope that never binds."""
+    return fleet_pacer(replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000)), clock, publisher)

@@ -11,9 +11,8 @@ from typing import Final
 import pytest
 
 from politesse import PacingOptions
-from politesse._pacing.fleet.scoped import ScopedPacer
 from politesse._pacing.host_state import HostState
-from politesse._pacing.hosts import Hosts, LocalPermit, give_back_all
+from politesse._pacing.hosts import Hosts, give_back_all
 from politesse._pacing.shared import GateShare
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
@@ -44,9 +43,9 @@ def _with_domain(options: PacingOptions) -> PacingOptions:
     return replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000))
 
 
-def _scoped(options: PacingOptions, clock: ManualClock, publisher: Publisher, part: type[Hosts] = Hosts) -> Pacer:
-    make = partial(part, clock=clock, jitter=lambda: 0.0, publisher=publisher)
-    return ScopedPacer(_with_domain(options), make, clock=clock, resolver=Resolving({}), publisher=publisher)
+def _scoped(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
+    options, resolver = _with_domain(options), Resolving({})
+    return Hosts(options, clock=clock, jitter=lambda: 0.0, publisher=publisher, resolver=resolver)
 
 
 class _EmptyMemory:
@@ -887,22 +886,6 @@ async def test_permits_of_a_cancelled_caller_are_given_back(desk: Desk) -> None:
         assert desk.pacer.in_flight == 0
         for host in hosts:
             await desk.give_back(await desk.take(host=host))
-
-
-class _LatePacer(Hosts):
-    """Answers ``try_starts`` a step of the event loop later, as the pacer of a fleet does."""
-
-    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
-        await asyncio.sleep(0)
-        return await super().try_starts(requests)
-
-
-async def test_a_cancelled_caller_gives_back_what_the_first_scopes_had_granted() -> None:
-    for steps in range(6):
-        desk = Desk(partial(_scoped, part=_LatePacer))
-        await _cancel_after(steps, asyncio.ensure_future(desk.pacer.try_starts([desk.request()])))
-        assert desk.pacer.in_flight == 0
-        await desk.take()
 
 
 # Being called

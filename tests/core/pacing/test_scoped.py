@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -196,6 +197,32 @@ async def test_a_host_that_closes_while_the_address_is_waited_for_is_not_request
     assert desk.started[await first] == pytest.approx(20.0, abs=0.01)  # nobody has passed it
     assert first.result().waited
     assert not second.done()
+
+
+async def test_a_host_that_waits_for_its_address_holds_up_no_other_host_of_its_domain() -> None:
+    """Six hosts share a domain; one of them shares its address with fifty others."""
+    crowd, family = [f"c{number}.example" for number in range(50)], [f"h{number}.site.example" for number in range(6)]
+    addresses = {host: ["192.0.2.1"] for host in (*crowd, family[0])}
+    addresses |= {host: [f"192.0.2.{number + 10}"] for number, host in enumerate(family[1:])}
+    domain, address = Limit(min_delay_s=1.0), Limit(min_delay_s=1.0)
+    options = PacingOptions(min_delay_s=1.0, adaptive_factor=0.0, domain=domain, address=address)
+    desk = Desk(options, Resolving(addresses))
+    await desk.know(*addresses)
+    starts: Counter[str] = Counter()
+
+    async def request_again_and_again(host: str) -> None:
+        while True:
+            permit = await desk.pacer.start(wants(host=host))
+            starts[host] += 1
+            permit.end()
+
+    requesting = [asyncio.create_task(request_again_and_again(host)) for host in addresses]
+    await desk.pass_time(120.0)
+    await ended(requesting)
+    # The address serves 51 hosts in turn, so the domain is free for the five others for most of the time.
+    assert sum(starts[host] for host in family[1:]) >= 110
+    assert 2 <= starts[family[0]] <= 4
+    assert max(starts[host] for host in crowd) - min(starts[host] for host in crowd) <= 1
 
 
 # Without waiting

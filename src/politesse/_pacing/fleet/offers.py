@@ -1,9 +1,8 @@
-"""Permits that are kept for callbacks, by pacers whose ``try_start`` cannot get a permit at once.
+"""Permits that are kept for callbacks by the pacer of a fleet, whose ``try_start`` cannot get a permit at once.
 
-Theory of operation. ``try_start`` cannot wait. But a pacer of several scopes waits in line for each permit of a
-request, and a pacer of a fleet has to ask Redis. So a task calls ``start``, and waits in line in place of the callback.
-When the task has the permit, it calls the callback, whose ``try_start`` takes the permit. An unused permit is given
-back after OFFER_S.
+Theory of operation. ``try_start`` cannot wait, and the pacer of a fleet has to ask Redis. So a task calls ``start``,
+and waits in line in place of the callback. When the task has the permit, it calls the callback, whose ``try_start``
+takes the permit. An unused permit is given back after OFFER_S.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.hosts import OFFER_S
 from politesse._pacing.pace import longest_stated_s
@@ -23,27 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from politesse._pacing.fleet.reservation import FleetPermit
-    from politesse._pacing.fleet.scoped import ScopedPermit
     from politesse.clock import Clock, Timer
     from politesse.ports import TurnRequest
 
 _AGAIN_S: Final = 1.0  # if a task was cancelled, its callback is called after this time, and may ask for a start again
 
 
-Granted = TypeVar("Granted", bound="FleetPermit | ScopedPermit")
-
-
 @dataclass(slots=True, eq=False)
-class _Offer(Generic[Granted]):
+class _Offer:
     """A permit for one callback. A task waits for the permit, which is then kept until the callback takes it."""
 
     request: TurnRequest
     callback: Callable[[], None] | None
-    permit: Granted | None = None
+    permit: FleetPermit | None = None
     timer: Timer | None = None
 
 
-class Offers(Generic[Granted]):
+class Offers:
     """The permits that are kept for callbacks.
 
     Args:
@@ -51,14 +46,14 @@ class Offers(Generic[Granted]):
         clock: makes the timers after which unused permits are given back.
     """
 
-    def __init__(self, start: Callable[[TurnRequest], Coroutine[object, object, Granted]], clock: Clock) -> None:
+    def __init__(self, start: Callable[[TurnRequest], Coroutine[object, object, FleetPermit]], clock: Clock) -> None:
         self._start = start
         self._clock = clock
-        self._kept: dict[tuple[str, str], deque[_Offer[Granted]]] = {}  # key: host and agent
-        self._tasks: dict[asyncio.Task[None], _Offer[Granted]] = {}
+        self._kept: dict[tuple[str, str], deque[_Offer]] = {}  # key: host and agent
+        self._tasks: dict[asyncio.Task[None], _Offer] = {}
         self._closed = False
 
-    def take(self, request: TurnRequest) -> Granted | None:
+    def take(self, request: TurnRequest) -> FleetPermit | None:
         """Return the oldest valid permit that is kept for the host and the agent of a request, or None.
 
         The callback may have waited for another origin of the host. A permit that ignores the pace of this request is
@@ -77,7 +72,7 @@ class Offers(Generic[Granted]):
 
     def wait(self, request: TurnRequest, callback: Callable[[], None]) -> None:
         """Wait in line for a permit, and call ``callback`` when the permit is granted, or when the pacer closes."""
-        offer: _Offer[Granted] = _Offer(request, callback)
+        offer: _Offer = _Offer(request, callback)
         name = f"a start at {request.host}"
         task = asyncio.get_running_loop().create_task(self._wait(request, offer), name=name)
         self._tasks[task] = offer
@@ -95,7 +90,7 @@ class Offers(Generic[Granted]):
             for offer in list(kept):
                 self._lapse(key, offer)
 
-    async def _wait(self, request: TurnRequest, offer: _Offer[Granted]) -> None:
+    async def _wait(self, request: TurnRequest, offer: _Offer) -> None:
         try:
             offer.permit = await self._start(request)
         except PolitesseError:
@@ -115,17 +110,17 @@ class Offers(Generic[Granted]):
             # A timer, not a task: if the event loop is ending, all tasks are cancelled, and a new task never runs.
             self._clock.call_later(_AGAIN_S, partial(self._call, offer))
 
-    def _call(self, offer: _Offer[Granted]) -> None:
+    def _call(self, offer: _Offer) -> None:
         callback, offer.callback = offer.callback, None
         if callback is not None:
             callback()
 
-    def _lapse(self, key: tuple[str, str], offer: _Offer[Granted]) -> None:
+    def _lapse(self, key: tuple[str, str], offer: _Offer) -> None:
         permit = self._drop(key, offer)
         if permit is not None:
             permit.give_back()
 
-    def _drop(self, key: tuple[str, str], offer: _Offer[Granted]) -> Granted | None:
+    def _drop(self, key: tuple[str, str], offer: _Offer) -> FleetPermit | None:
         """Stop keeping a permit, and return it."""
         kept = self._kept[key]
         kept.remove(offer)
@@ -145,8 +140,8 @@ def _is_paced_for(request: TurnRequest, granted: TurnRequest) -> bool:
 
 
 async def try_all(
-    try_one: Callable[[TurnRequest], Coroutine[object, object, Granted | NotYet]], requests: Sequence[TurnRequest]
-) -> list[Granted | NotYet]:
+    try_one: Callable[[TurnRequest], Coroutine[object, object, FleetPermit | NotYet]], requests: Sequence[TurnRequest]
+) -> list[FleetPermit | NotYet]:
     """Try several requests at once. If the caller is cancelled or a try raises, give all permits back."""
     trying = [asyncio.ensure_future(try_one(request)) for request in requests]
     try:
@@ -158,7 +153,7 @@ async def try_all(
         raise
 
 
-def _give_back(answer: asyncio.Future[Granted | NotYet]) -> None:
+def _give_back(answer: asyncio.Future[FleetPermit | NotYet]) -> None:
     """Give back the permit of a request whose caller is gone."""
     if not answer.cancelled() and answer.exception() is None and not isinstance(permit := answer.result(), NotYet):
         permit.give_back()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from politesse._pacing.fleet.messages import WireLost
 from politesse._pacing.fleet.offers import Offers, try_all
-from politesse._pacing.fleet.reservation import FleetFetch, FleetPermit, Reservation
-from politesse._pacing.fleet.reserver import Reserver
+from politesse._pacing.fleet.reservation import FleetFetch, FleetPermit, Grant
+from politesse._pacing.fleet.reserver import LimitedKeys, Reserver
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.timers import PermitExpiry
 from politesse.errors import ClosedError, ConfigurationError, TooFar
@@ -32,8 +33,8 @@ class FleetPacer:
     """Spaces the requests of all processes that share a Redis; see ``politesse.ports.Pacer``.
 
     Args:
-        options: see PacingOptions. ``key`` is the scope of this pacer: each host here is a key of that scope.
-        link: the link of this process, which several pacers may share.
+        options: see PacingOptions. A limit of a domain or an address holds for all processes together, too.
+        link: the link of this process.
         make: makes the pacer of this process.
         clock: the clocks and the timer.
         publisher: receives TurnExpired.
@@ -53,8 +54,12 @@ class FleetPacer:
         self._clock = clock
         self._scope = f"{options.key}:"
         self._reserver = Reserver(link, self._own, self._scope, clock)
-        self._offers: Offers[FleetPermit] = Offers(self.start, clock)
-        self._expiry = PermitExpiry(clock, options.max_turn_s, self._reserver.under_way.keys, publisher)
+        limits = self._own.limits.items()
+        self._limited = {kind: Reserver(link, LimitedKeys(limit), f"{kind}:", clock) for kind, limit in limits}
+        self._reservers = [self._reserver, *self._limited.values()]
+        self._under_way: dict[FleetPermit, None] = {}
+        self._offers = Offers(self.start, clock)
+        self._expiry = PermitExpiry(clock, options.max_turn_s, self._under_way.keys, publisher)
 
     def use(self, options: PacingOptions) -> None:
         """Replace the options."""
@@ -115,12 +120,12 @@ class FleetPacer:
             left_s = None if max_wait_s is None else max(0.0, deadline_mono - self._clock.monotonic())
             own = await self._own.start(request, left_s, place)
             try:
-                reservation = await self._reserver.reserve(request, own, deadline_mono, limit_s)
+                grants = await self._reserve(request, own, deadline_mono, limit_s)
             except BaseException:
                 own.give_back()
                 raise
-            if reservation is not None:
-                return self._permit(request, own, reservation, waited=again)
+            if grants:
+                return self._permit(request, own, grants, waited=again)
             own.give_back()
             place, again = own, True
 
@@ -135,21 +140,24 @@ class FleetPacer:
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
         """Let no request start at ``host`` before the Unix time ``until_wall``, in any process."""
-        before_s = self._own.backoff_of(host).closed_s
-        self._own.close_host(host, until_wall, bound_by)
-        self._reserver.report_closing(host, before_s)
+
+        def close(key: str) -> None:
+            before_s = self._own.backoff_of(key).closed_s
+            self._own.close_key(key, until_wall, bound_by)
+            self._reserver.report_closing(key, before_s)
+
+        self._own.with_key(host, close)
 
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed; None if it is open.
 
         If Redis is away or refuses this client, return the closure that this process knows.
         """
-        try:
+        key = await self._own.key(host)
+        with suppress(WireLost, ConfigurationError):
             await self._link.tried()
-            answer = await self._link.ask(Script.CLOSE, self._scope + host, self._link.owner, 0, "", 0, 0, 0)
-        except (WireLost, ConfigurationError):
-            return await self._own.closed_until(host)
-        self._reserver.learn(host, answer)
+            answer = await self._link.ask(Script.CLOSE, self._scope + key, self._link.owner, 0, "", 0, 0, 0)
+            self._reserver.learn(key, answer)
         return await self._own.closed_until(host)
 
     def known_closing(self, host: str, /) -> float | None:
@@ -158,13 +166,13 @@ class FleetPacer:
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FleetFetch:
         """Wait in the line of this process to request a robots.txt; the request counts in all processes."""
-        permit = await self._own.start_fetch(request, made=made)
-        return FleetFetch(permit, request.host, self._own, self._reserver)
+        own = await self._own.start_fetch(request, made=made)
+        return FleetFetch(own, self._own, [self._reserver, *(self._limited[kind] for kind, _ in own.limits)])
 
     def hosts(self) -> dict[str, HostStatus]:
         """Return the state of each busy host; a request that waits for other processes counts as waiting."""
         found = dict(self._own.hosts())
-        for reservation in self._reserver.reserving:
+        for reservation in [reservation for reserver in self._reservers for reservation in reserver.reserving]:
             if (pace := found.get(reservation.request.host)) is not None:
                 found[pace.host] = replace(
                     pace,
@@ -194,19 +202,20 @@ class FleetPacer:
             return
         self._expiry.stop()
         self._offers.give_back_all()
-        await self._reserver.aclose()
+        for reserver in self._reservers:
+            await reserver.aclose()
         await self._own.aclose()
         await self._offers.aclose()
 
     @property
     def waiting(self) -> int:
         """How many requests wait for a permit."""
-        return self._own.waiting + len(self._reserver.reserving)
+        return self._own.waiting + sum(len(reserver.reserving) for reserver in self._reservers)
 
     @property
     def in_flight(self) -> int:
         """How many permits of this process have not ended."""
-        return len(self._reserver.under_way)
+        return len(self._under_way)
 
     def __len__(self) -> int:
         """How many hosts are busy."""
@@ -222,31 +231,54 @@ class FleetPacer:
         own = self._own.try_start(request)
         if isinstance(own, NotYet):
             return own
-        reservation = None
+        grants: list[Grant] = []
         answer = NotYet(self._clock.wall(), Bound.QUEUE if self._link.is_up else Bound.FLEET)
         try:
-            reservation = await self._reserver.reserve(request, own, self._clock.monotonic(), 0.0)
+            grants = await self._reserve(request, own, self._clock.monotonic(), 0.0)
         except TooFar as far:
             answer = far.not_yet
         finally:
-            if reservation is None:
+            if not grants:
                 own.give_back()
-        return answer if reservation is None else self._permit(request, own, reservation)
+        return self._permit(request, own, grants) if grants else answer
+
+    async def _reserve(
+        self, request: TurnRequest, own: LocalPermit, deadline_mono: float, max_wait_s: float
+    ) -> list[Grant]:
+        """Reserve a start at the host, then at its domain, then at its address; return no grant if it waits again.
+
+        The order is always the same, so no two requests of the fleet wait for each other.
+        """
+        keys = [(self._reserver, own.host), *((self._limited[scope.kind], scope.name) for scope in own.scopes)]
+        grants: list[Grant] = []
+        is_whole = False
+        try:
+            for reserver, key in keys:
+                grant = await reserver.reserve(request._replace(host=key), own, deadline_mono, max_wait_s)
+                if grant is None:
+                    break
+                grants.append(grant)
+            else:
+                is_whole = all(grant.holds() for grant in grants[:-1])  # the first ones may be void by now
+        finally:
+            if not is_whole:
+                for grant in grants:
+                    grant.end(with_request=False)
+        return grants if is_whole else []
 
     def _permit(
-        self, request: TurnRequest, own: LocalPermit, reservation: Reservation, *, waited: bool = False
+        self, request: TurnRequest, own: LocalPermit, grants: Sequence[Grant], *, waited: bool = False
     ) -> FleetPermit:
         permit = FleetPermit(
-            self._reserver,
-            request.host,
+            own.host,
             request.url,
             own,
-            reservation,
+            grants,
+            self._under_way,
             self._clock.monotonic(),
-            is_alone=self._reserver.most(request.host) == 1,
-            waited=waited or own.waited or reservation.not_yet is not None,
+            waited=waited or own.waited or any(grant.reservation.not_yet is not None for grant in grants),
         )
-        self._reserver.under_way[permit] = None
+        self._under_way[permit] = None
         if not self._expiry.is_armed:
             self._expiry.arm()
         return permit

@@ -8,13 +8,14 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from politesse._pacing.fetch_lines import LocalFetch
     from politesse._pacing.fleet.messages import FleetAnswer
     from politesse._pacing.fleet.reserver import Reserver
     from politesse._pacing.hosts import Hosts, LocalPermit
     from politesse.clock import Clock
-    from politesse.ports import FetchPermit, TurnRequest
+    from politesse.ports import TurnRequest
     from politesse.verdict import NotYet
 
 _PATIENCE: Final = 2.0
@@ -117,34 +118,60 @@ class Reservation:
 
 
 @dataclass(slots=True, eq=False)
+class Grant:
+    """A reservation that was granted at one key: a host, a domain or an address.
+
+    Attributes:
+        reserver: the reserver that reserved the start.
+        reservation: the reservation.
+        is_alone: whether the key permits only one request at a time, so that the interval counts from the end of the
+            request.
+    """
+
+    reserver: Reserver
+    reservation: Reservation
+    is_alone: bool
+
+    @property
+    def key(self) -> str:
+        """The key."""
+        return self.reservation.request.host
+
+    def holds(self) -> bool:
+        """Return whether the grant still holds, although it was not used at once."""
+        return self.reserver.holds(self)
+
+    def end(self, *, with_request: bool = True) -> None:
+        """Report the end of the request, or give the ticket back."""
+        self.reserver.ended(self, with_request=with_request)
+
+
+@dataclass(slots=True, eq=False)
 class FleetPermit:
     """Permission of a fleet for one request; see ``politesse.ports.Permit``.
 
     Attributes:
-        reserver: the reserver that reserved the start; None after the end.
         host: the name of the paced host.
         url: the URL of the request; empty if the URL is unknown.
         own: the permit of the pacer of this process.
-        reservation: the reservation that was granted.
+        grants: what Redis has granted: at the host first, then at its domain and its address; empty after the end.
+        others: the permits that have not ended.
         started_mono: when the permit was granted.
-        is_alone: whether the host permits only one request at a time, so that the interval counts from the end of the
-            request.
         waited: whether the request had to wait for the permit.
     """
 
-    reserver: Reserver | None
     host: str
     url: str
     own: LocalPermit
-    reservation: Reservation
+    grants: Sequence[Grant]
+    others: dict[FleetPermit, None]
     started_mono: float
-    is_alone: bool
     waited: bool
 
     def observe(self, status: int, headers: Mapping[str, str], /) -> None:
         """Record the answer while the request is under way."""
-        if self.reserver is not None:
-            self.reserver.answered(self, status, headers)
+        if self.grants:
+            self.grants[0].reserver.answered(self.own, status, headers)
 
     def end(self) -> None:
         """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
@@ -161,43 +188,56 @@ class FleetPermit:
     @property
     def under_way(self) -> bool:
         """Whether the permit has not ended."""
-        return self.reserver is not None
+        return bool(self.grants)
 
     def renew(self) -> bool:
         """Stamp the permit again if it could not be used at once; return False if it would not be granted now."""
-        return self.reserver is not None and self.reserver.holds(self) and self.own.renew()
+        return self.under_way and all(grant.holds() for grant in self.grants) and self.own.renew()
 
     def _end(self, end_own: Callable[[], None], *, with_request: bool = True) -> None:
-        reserver, self.reserver = self.reserver, None
-        if reserver is not None:
+        grants, self.grants = self.grants, ()
+        if grants:
+            self.others.pop(self, None)
             end_own()
-            reserver.ended(self, with_request=with_request)
+            for grant in grants:
+                grant.end(with_request=with_request)
 
 
 @dataclass(slots=True, eq=False)
 class FleetFetch:
-    """Permission for the request of a robots.txt; see ``politesse.ports.FetchPermit``."""
+    """Permission for the request of a robots.txt; see ``politesse.ports.FetchPermit``.
 
-    _permit: FetchPermit
-    _host: str
-    _own: Hosts
-    _reserver: Reserver
+    Attributes:
+        own: the permit of the pacer of this process.
+        hosts: that pacer.
+        reservers: the reserver of the host, and those of its domain and address.
+    """
+
+    own: LocalFetch
+    hosts: Hosts
+    reservers: Sequence[Reserver]
 
     def end(
         self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
     ) -> None:
         """End the request. If the answer closes the host, close the host for all processes."""
-        before_s, last_mono = self._own.backoff_of(self._host).closed_s, self._own.last_mono(self._host)
-        self._permit.end(status, headers, elapsed_s)
-        if self._own.last_mono(self._host) != last_mono:
-            self._reserver.count(self._host)
-        self._reserver.report_closing(self._host, before_s)
+        before_s, asked = self.hosts.backoff_of(self.own.host).closed_s, self.hosts.asked(self.own)
+        self.own.end(status, headers, elapsed_s)
+        for (key, reserver), before, after in zip(self._keys(), asked, self.hosts.asked(self.own), strict=True):
+            if after != before:
+                reserver.count(key)
+        self.reservers[0].report_closing(self.own.host, before_s)
 
     def give_back(self) -> None:
         """End the permit without a request."""
-        self._permit.give_back()
+        self.own.give_back()
 
     def opened(self) -> None:
         """Let the next page wait for one interval from now, in all processes."""
-        self._permit.opened()
-        self._reserver.count(self._host)
+        self.own.opened()
+        for key, reserver in self._keys():
+            reserver.count(key)
+
+    def _keys(self) -> Iterable[tuple[str, Reserver]]:
+        """Return the key and the reserver of the host, its domain and its address."""
+        return zip([self.own.host, *(name for _, name in self.own.limits)], self.reservers, strict=True)

@@ -10,8 +10,10 @@ from cachetools import LRUCache
 from politesse._base.constants import AGREE_S
 from politesse._pacing.fleet.link import HOLD_S
 from politesse._pacing.fleet.messages import FleetAnswer, WireLost
-from politesse._pacing.fleet.reservation import FleetHostState, FleetPermit, Reservation
+from politesse._pacing.fleet.reservation import FleetHostState, Grant, Reservation
 from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.host_state import BackoffSnapshot
+from politesse._pacing.pace import Limit, Pace
 from politesse.errors import ClosedError, TooFar
 from politesse.verdict import Bound, NotYet
 
@@ -19,11 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from politesse._pacing.fleet.link import FleetLink
-    from politesse._pacing.host_state import BackoffSnapshot
     from politesse._pacing.hosts import Hosts, LocalPermit
-    from politesse._pacing.pace import Pace
     from politesse.clock import Clock
     from politesse.ports import TurnRequest
+    from politesse.status import HostStatus
 
 _COMFORTABLE: Final = 0.25  # if a start uses less than this share of its tolerance, ``patience`` is halved
 _AFTER_LEASE_S: Final = 0.01
@@ -35,17 +36,17 @@ class Reserver:
 
     Args:
         link: the link of this process.
-        own: the pacer of this process.
+        own: the pacer of this process, or the keys with a limit.
         scope: the text with which the keys of the scope begin, after the prefix of the fleet.
         clock: the clocks and the timer.
 
     Attributes:
         reserving: the reservations that wait.
-        under_way: the permits that have not yet ended.
+        under_way: the grants whose requests have not yet ended.
         is_closed: whether the pacer is closed.
     """
 
-    def __init__(self, link: FleetLink, own: Hosts, scope: str, clock: Clock) -> None:
+    def __init__(self, link: FleetLink, own: Hosts | LimitedKeys, scope: str, clock: Clock) -> None:
         self._link = link
         self._own = own
         self._scope = scope
@@ -55,7 +56,7 @@ class Reserver:
         self._states: WeakValueDictionary[str, FleetHostState] = WeakValueDictionary()
         self._late: LRUCache[str, FleetHostState] = LRUCache(_MOST_LATE)
         self.reserving: dict[Reservation, None] = {}
-        self.under_way: dict[FleetPermit, None] = {}
+        self.under_way: dict[Grant, None] = {}
         self.is_closed: bool = False
         link.join(self)
 
@@ -105,10 +106,11 @@ class Reserver:
         """Renew the leases of requests that may have started ``least_s`` seconds ago or earlier."""
         latest_mono = self._clock.monotonic() - least_s
         lease_us, session = self._link.us_there(self._link.options.lease_s), self._link.roster.session
-        for permit in self.under_way:
-            if permit.reservation.starts_mono <= latest_mono:  # the lease counts from the granted start
-                key, ticket = self._scope + permit.host, permit.reservation.ticket
-                self._link.post(Script.RENEW, key, ticket, lease_us, permit.url, session)
+        for grant in self.under_way:
+            reservation = grant.reservation
+            if reservation.starts_mono <= latest_mono:  # the lease counts from the granted start
+                key, url = self._scope + grant.key, reservation.request.url
+                self._link.post(Script.RENEW, key, reservation.ticket, lease_us, url, session)
 
     def pushed(self, key: str, answer: FleetAnswer) -> None:
         """Handle a message about a key."""
@@ -126,17 +128,19 @@ class Reserver:
         elif answer.kind == "granted" and (state is None or answer.ticket not in state.used):  # ticket was withdrawn
             self._give_back(host, answer.ticket)
 
-    def most(self, host: str) -> int:
-        """Return how many requests may be under way to a host at once."""
-        (line,) = self._own.lines(host)
-        return line.max_concurrent
-
     # Reservations
 
     async def reserve(
         self, request: TurnRequest, own: LocalPermit, deadline_mono: float, max_wait_s: float
-    ) -> Reservation | None:
-        """Return a reservation if the request may start now; None if it has to go back into its own line."""
+    ) -> Grant | None:
+        """Return a grant if the request may start now; None if it has to go back into its own line.
+
+        Args:
+            request: the request; its ``host`` is the key.
+            own: the permit of the pacer of this process.
+            deadline_mono: until when to wait; infinite for no limit.
+            max_wait_s: the longest wait that the caller permits, for the error.
+        """
         state = self._states.setdefault(request.host, FleetHostState())
         reservation = Reservation(self._link.ticket(), request, state, deadline_mono, max_wait_s)
         self.reserving[reservation] = None
@@ -144,19 +148,22 @@ class Reserver:
         starts = False
         try:
             async with state.turn:
-                starts = await self._granted(reservation) and own.renew()
+                starts = await self._granted(reservation, self._own.pace_of(own)) and own.renew()
         finally:
             del self.reserving[reservation], state.reservations[reservation.ticket]
             if starts:
                 state.used.add(reservation.ticket)
             else:
                 self.withdraw(reservation)
-        return reservation if starts else None
+        if not starts:
+            return None
+        grant = Grant(self, reservation, is_alone=self._own.most(request.host) == 1)
+        self.under_way[grant] = None
+        return grant
 
-    async def _granted(self, reservation: Reservation) -> bool:
+    async def _granted(self, reservation: Reservation, pace: Pace) -> bool:
         """Wait until the request may start now; return False if the host is closed."""
         request = reservation.request
-        pace = self._own.pace(request._replace(pace=None))  # another request may have changed the pace since
         while True:
             answer = reservation.answer
             if answer is None or self.is_void(reservation):
@@ -209,7 +216,7 @@ class Reserver:
 
     def _words(self, reservation: Reservation, pace: Pace) -> tuple[str | int, ...]:
         """Return the arguments of ``reserve.lua`` after the ticket."""
-        options, most = self._link.options, self.most(reservation.request.host)
+        options, most = self._link.options, self._own.most(reservation.request.host)
         slack_s = options.slack_s(pace.interval_s)
         tolerance_s = (slack_s or options.max_slack_s) * reservation.state.patience
         if most == 1:  # the next interval counts from the end of this request, even if its start is late
@@ -260,33 +267,33 @@ class Reserver:
             state.was_in_time()
         return True
 
-    def holds(self, permit: FleetPermit) -> bool:
-        """Return whether the grant of a permit that was not used at once still holds."""
-        reservation = permit.reservation
+    def holds(self, grant: Grant) -> bool:
+        """Return whether a grant that was not used at once still holds."""
+        reservation = grant.reservation
         if self.is_void(reservation):
             return False
-        if permit.is_alone:  # until its lease ends, no other request starts, so a late start does no harm
+        if grant.is_alone:  # until its lease ends, no other request starts, so a late start does no harm
             late_s = reservation.late_s(self._clock.monotonic(), self._link.clocks.stretch)
             return late_s <= 0.5 * self._link.options.lease_s
         return self.is_in_time(reservation)
 
     # Reports
 
-    def answered(self, permit: FleetPermit, status: int, headers: Mapping[str, str]) -> None:
+    def answered(self, own: LocalPermit, status: int, headers: Mapping[str, str]) -> None:
         """Record an answer, and close the host for all processes if the answer says so."""
-        before_s = self._own.backoff_of(permit.host).closed_s
-        permit.own.observe(status, headers)
-        self.report_closing(permit.host, before_s)
+        before_s = self._own.backoff_of(own.host).closed_s
+        own.observe(status, headers)
+        self.report_closing(own.host, before_s)
 
-    def ended(self, permit: FleetPermit, *, with_request: bool) -> None:
+    def ended(self, grant: Grant, *, with_request: bool) -> None:
         """Report the end of a request, with the backoff and pace of the host."""
-        self.under_way.pop(permit, None)
-        reservation = permit.reservation
+        self.under_way.pop(grant, None)
+        reservation = grant.reservation
         if with_request:
             reservation.state.used.discard(reservation.ticket)
             at_us = 0 if reservation.answer is None else reservation.answer.at_us
-            snapshot = self._own.backoff_of(permit.host)
-            self._post_end(permit.host, reservation.ticket, snapshot, at_us, is_alone=permit.is_alone)
+            snapshot = self._own.backoff_of(grant.key)
+            self._post_end(grant.key, reservation.ticket, snapshot, at_us, is_alone=grant.is_alone)
         else:
             self.withdraw(reservation)
 
@@ -311,7 +318,7 @@ class Reserver:
             for reservation in state.reservations.values():
                 reservation.wake()
         if answer.closed_by is not None and answer.wait_s > self._own.backoff_of(host).closed_s + AGREE_S:
-            self._own.close_host(host, self._clock.wall() + answer.wait_s, answer.closed_by)
+            self._own.close_key(host, self._clock.wall() + answer.wait_s, answer.closed_by)
         if answer.backoff_s or answer.fetch_backoff_s or answer.refusal_s:
             self._own.learn(host, answer.backoff_s, answer.fetch_backoff_s, answer.refusal_s)
 
@@ -339,3 +346,39 @@ class Reserver:
             closed, *backoffs = map(self._link.us_there, times)
             words = (self._link.owner, closed, snapshot.closed_by.value, *backoffs)
             self._link.post(Script.CLOSE, self._scope + host, *words)
+
+
+class LimitedKeys:
+    """The domains or addresses with a limit, as a Reserver needs them: no answer closes or slows them.
+
+    Args:
+        limit: the limit of each of them.
+    """
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+
+    def pace_of(self, own: LocalPermit, /) -> Pace:
+        """Return the interval."""
+        del own
+        return Pace(self._limit.min_delay_s, Bound.FLOOR)
+
+    def most(self, key: str, /) -> int:
+        """Return how many requests may be under way at once."""
+        del key
+        return self._limit.max_concurrent
+
+    def backoff_of(self, key: str, /) -> BackoffSnapshot:
+        """Return no backoff."""
+        del key
+        return BackoffSnapshot()
+
+    def hosts(self) -> Mapping[str, HostStatus]:
+        """Return no host: there is nothing to report again."""
+        return {}
+
+    def close_key(self, key: str, until_wall: float, bound_by: Bound, /) -> None:
+        """Do nothing: only a host is closed."""
+
+    def learn(self, key: str, backoff_s: float, fetch_backoff_s: float, refusal_s: float, /) -> None:
+        """Do nothing: only a host backs off."""
