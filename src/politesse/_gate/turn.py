@@ -28,7 +28,7 @@ from weakref import ref
 
 from politesse._base.text import printable
 from politesse._http.fields import joined_fields
-from politesse._pacing.refusals import PACE_HEADERS, may_close
+from politesse._pacing.refusals import PACE_HEADERS, SUCCESSES, may_close
 from politesse.errors import ConfigurationError
 from politesse.events import TurnDropped
 from politesse.origin import Origin
@@ -115,15 +115,18 @@ class Turn:
         fields = joined_fields(headers) if headers else _NO_HEADERS
         if PACE_HEADERS.isdisjoint(fields):
             fields = _NO_HEADERS
-        self.may_close = self.may_close or may_close(status, fields)
+        if fields or status not in SUCCESSES:
+            self.may_close = self.may_close or may_close(status, fields)
         self._permit.observe(status, fields)
 
-    def claim(self) -> None:
-        """Claim an unused turn for a request; for integrations.
+    def claim(self, *, holds: bool = False) -> None:
+        """Claim an unused turn for a request; for integrations. If it ``holds``, the current task enters the turn, too.
 
         After a claim, only the first recorded answer counts; later calls of ``observe`` have no effect.
         """
         self._claimed = True
+        if holds:
+            self.__enter__()
 
     @property
     def is_unused(self) -> bool:
@@ -173,8 +176,10 @@ class Turn:
 
     def __enter__(self) -> Self:
         self._entered = True
-        if self._permit is not None and self not in (entered := entered_turns()):
-            _ENTERED.set((*map(ref, entered), ref(self)))
+        if self._permit is not None:
+            entered = entered_turns() if _ENTERED.get() else ()
+            if self not in entered:
+                _ENTERED.set((*map(ref, entered), ref(self)))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -55,10 +55,16 @@ class StatedAgents:
     Args:
         gate: the view for all requests that state no other User-Agent.
         default: the User-Agent that the client's library sends by itself.
+
+    Attributes:
+        gate: see above.
+        own: the header of a request that states the gate's own User-Agent, as nearly all do: such a request needs
+            neither ``view`` nor ``introduce``.
     """
 
     def __init__(self, gate: AgentView, default: str) -> None:
-        self._gate = gate
+        self.gate: AgentView = gate
+        self.own: list[str] = [gate.identity.user_agent]
         self._default = default
         self._own = frozenset({"", default, gate.identity.user_agent})
         self._views: dict[str, AgentView] = {}
@@ -70,15 +76,15 @@ class StatedAgents:
             ConfigurationError: if the headers name no crawler, or two crawlers.
         """
         if self._own.issuperset(stated):
-            return self._gate
+            return self.gate
         if len(stated) > 1:
             raise ConfigurationError(f"headers: {len(stated)} User-Agents are stated; give one")
         (user_agent,) = stated
         view = self._views.get(user_agent)
         if view is None:
-            own = self._gate.identity
+            own = self.gate.identity
             identity = own.of_request(user_agent)
-            view = self._gate if identity is own else AgentView(self._gate.state, identity)
+            view = self.gate if identity is own else AgentView(self.gate.state, identity)
             if len(self._views) >= _MAX_VIEWS:
                 del self._views[next(iter(self._views))]
             self._views[user_agent] = view
@@ -97,8 +103,8 @@ class OpenTurns(set["Turn"]):
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
-        turn.claim()  # a turn that the caller held was claimed before; a second claim has no effect
-        self.add(turn.__enter__())
+        turn.claim(holds=True)  # a turn that the caller held was claimed before
+        self.add(turn)
 
     def end(self, turn: Turn) -> None:
         """End a turn; has no effect on a turn that has ended."""

@@ -98,6 +98,10 @@ _MAX_SITES: Final = 1_000  # at most this many logged sites are remembered
 _TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
 
 
+is_traced: Final = _TRACED.get
+"""Returns a true value if the present request may be traced."""
+
+
 async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: str, *, turn: bool) -> ClientResponse:
     """Call ``handler`` for a request that was judged as ``url``, with or without a turn."""
     traced = _TRACED.get()

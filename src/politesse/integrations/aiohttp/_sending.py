@@ -28,12 +28,12 @@ from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.integrations._request import SWITCHING_PROTOCOLS, OpenTurns, StatedAgents, turn_for
-from politesse.integrations.aiohttp._bypass import send_judged
+from politesse.integrations.aiohttp._bypass import is_traced, send_judged
 from politesse.integrations.aiohttp._urls import ClientInvalidURL, sent_url, spelt_url
 from politesse.origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from politesse._gate.view import AgentView
 
@@ -96,7 +96,8 @@ class RequestTurns:
 
     async def prepare(self, url: str, stated: Sequence[str]) -> None:
         """Take the turn of the first hop before the request starts; ``stated`` are its User-Agents."""
-        gate = self._prepared_gate = self.agents.view(stated)
+        agents = self.agents
+        gate = self._prepared_gate = agents.gate if stated == agents.own else agents.view(stated)
         try:
             self._prepared = await turn_for(gate, url, spelt_url, max_wait_s=self.max_wait_s, exempt=self.exempt)
         except (Disallowed, InvalidURL) as error:
@@ -110,15 +111,19 @@ class RequestTurns:
         previous, self._response = self._response, None
         if previous is not None:
             previous.release()
-        gate = self.agents.introduce(request.headers, request.headers.getall(hdrs.USER_AGENT, ()))
+        agents, stated = self.agents, request.headers.getall(hdrs.USER_AGENT, ())
+        gate = agents.gate if stated == agents.own else agents.introduce(request.headers, stated)
         try:
             url = sent_url(request)
             turn, self._prepared = self._prepared, None
             if turn is None or self._prepared_url != url or gate is not self._prepared_gate:
                 turn = await self._another_turn(gate, url, turn)
-            signed = RequestSignature(gate.state.signer, request.method, url, request.headers)
-            again = partial(self._another_turn, gate, url, None)
-            self._response = await self._send(request, handler, turn, signed, again)
+            signer = gate.state.signer
+            if signer is None:
+                self._response = await self._send(request, handler, turn)
+            else:
+                signature = RequestSignature(signer, request.method, url, request.headers)
+                self._response = await self._send_signed(request, handler, turn, signature, gate)
         except (Disallowed, InvalidURL) as error:
             raise client_error(error) from None
         return self._response
@@ -141,24 +146,34 @@ class RequestTurns:
         if response is not None:
             response.close()
 
-    async def _send(
+    async def _send_signed(
         self,
         request: ClientRequest,
         handler: ClientHandlerType,
         turn: Turn,
         signature: RequestSignature,
-        again: Callable[[], Awaitable[Turn]],
+        gate: AgentView,
+    ) -> ClientResponse:
+        """Sign a request and send it; if the server asks for another signature, send it again, in another turn."""
+        with signature.added_to(request.headers):
+            response = await self._send(request, handler, turn, signature)
+        if not signature.is_repeated:
+            return response
+        turn = await self._another_turn(gate, signature.url, None)
+        with signature.added_to(request.headers):
+            return await self._send(request, handler, turn, signature)
+
+    async def _send(
+        self, request: ClientRequest, handler: ClientHandlerType, turn: Turn, signature: RequestSignature | None = None
     ) -> ClientResponse:
         """Send a request within its turn, which ends with the response or with the error.
-
-        If the server asks for another signature, the request is sent again, in another turn.
 
         Args:
             request: the hop to send.
             handler: sends the request.
             turn: a turn that was not entered yet, or a turn of the caller that was claimed.
-            signature: the signature of the request.
-            again: waits for another turn.
+            signature: the signature of the request, or None. If the server asks for another one, the answer is
+                released, and does not count.
 
         Raises:
             ClosedError: the session was closed during the wait for the turn.
@@ -169,12 +184,11 @@ class RequestTurns:
             raise ClosedError(f"{sent}: the session was closed before the request was sent")
         self.turns.begin(turn)
         try:
-            with signature.added_to(request.headers):
-                response = await send_judged(request, handler, turn.url, turn=True)
-            if signature.is_asked(response.status, response.headers):
+            response = await (send_judged(request, handler, turn.url, turn=True) if is_traced() else handler(request))
+            if signature is not None and signature.is_asked(response.status, response.headers):
                 response.release()
                 self.turns.end(turn)
-                return await self._send(request, handler, await again(), signature, again)
+                return response
             turn.observe(response.status, response.headers)
             connection = response.connection
             if connection is None or response.status == SWITCHING_PROTOCOLS:

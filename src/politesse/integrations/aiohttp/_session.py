@@ -261,9 +261,9 @@ class PoliteSession(AsyncOnly):
         state = "closed" if self.closed else f"{len(self._turns)} turns under way"
         return f"<PoliteSession {self.gate!r}: {state}>"
 
-    async def _request(self, method: str, url: StrOrURL, given: Mapping[str, Any]) -> ClientResponse:
+    async def _request(self, method: str, url: StrOrURL, own: Mapping[str, Any]) -> ClientResponse:
         self._check_open(method, url)
-        session, options = self.session, dict(given)
+        session, options = self.session, dict(own)
         turns = RequestTurns(
             self._agents,
             self._turns,
@@ -280,7 +280,9 @@ class PoliteSession(AsyncOnly):
         try:
             first = first_url(session, url, options.get("params"))
             if first is not None:
-                await turns.prepare(first, _stated_agents(session, options.get("headers")))
+                given = options.get("headers")
+                stated = _stated_agents(session, given) if given else session.headers.getall(hdrs.USER_AGENT, ())
+                await turns.prepare(first, stated)
                 if self._closed:
                     self._check_open(method, url)
             _SENDING.set(turns)
@@ -356,7 +358,7 @@ def _total_s(timeout: object) -> float | None:
 
 def _stated_agents(session: aiohttp.ClientSession, given: Any) -> Sequence[str]:  # noqa: ANN401 - aiohttp's
     """Return the User-Agents that a request states in its own headers, or else in its session's."""
-    own = CIMultiDict(given).getall(hdrs.USER_AGENT, ()) if given else ()
+    own = CIMultiDict(given).getall(hdrs.USER_AGENT, ())
     return own or session.headers.getall(hdrs.USER_AGENT, ())
 
 

@@ -82,9 +82,10 @@ def spelt_url(url: str) -> str:
 def sent_url(request: ClientRequest) -> str:
     """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
     url = request.url
-    judged = judged_url(url)
-    # Only URL(..., encoded=True) can have dot segments here: yarl resolves the dot segments of all other URLs.
-    check_sent(judged, url.raw_path, request.headers.getall(hdrs.HOST, ()), url.raw_authority)
+    judged, path, hosts = judged_url(url), url.raw_path, request.headers.getall(hdrs.HOST, ())
+    # Only URL(..., encoded=True) can have blanks or dot segments here: yarl resolves those of all other URLs.
+    if hosts != [url.raw_authority] or "/." in path or "%2" in path or " " in judged:
+        check_sent(judged, path, hosts, url.raw_authority)
     return judged
 
 
