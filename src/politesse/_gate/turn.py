@@ -119,14 +119,12 @@ class Turn:
             self.may_close = self.may_close or may_close(status, fields)
         self._permit.observe(status, fields)
 
-    def claim(self, *, holds: bool = False) -> None:
-        """Claim an unused turn for a request; for integrations. If it ``holds``, the current task enters the turn, too.
+    def claim(self) -> None:
+        """Claim an unused turn for a request; for integrations.
 
         After a claim, only the first recorded answer counts; later calls of ``observe`` have no effect.
         """
         self._claimed = True
-        if holds:
-            self.__enter__()
 
     @property
     def is_unused(self) -> bool:

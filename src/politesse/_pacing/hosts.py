@@ -82,7 +82,7 @@ from politesse._pacing.pace import (
     stated_pace,
 )
 from politesse._pacing.recall import Recalls
-from politesse._pacing.refusals import is_served
+from politesse._pacing.refusals import SUCCESSES, is_served
 from politesse._pacing.reports import HELD_S, LONG_S, Reports
 from politesse._pacing.timers import PermitExpiry, Wakeups
 from politesse.clock import ends_within
@@ -1429,8 +1429,9 @@ class Hosts:
         if permit.answered_s is None:
             permit.answered_s = now_mono - permit.started_mono
             demand.rested(permit.started_mono - permit.before_mono, permit.started_mono, host.options)
-        jitter = interval_s = 0.0  # most answers do not need these values
-        if (status is not None and not is_served(status)) or demand.is_remembered:
+        jitter = interval_s = 0.0  # nearly all answers do not need these values
+        is_plain = status is None or status in SUCCESSES or is_served(status)
+        if not is_plain or demand.backoff_s or demand.fetch_backoff_s or demand.refusal_s:
             jitter, interval_s = self._jitter(), host.look(lane, now_mono, now_wall).pace.interval_s
         ignored = demand.observe(
             status, headers, permit.answered_s, now_mono, now_wall, host.options, jitter, interval_s

@@ -277,6 +277,7 @@ class GateShare:
         self._find = find
         self._shared: SharedPacer | None = None
         self._pacer: AnyPacer | None = None
+        self._open: AnyPacer | None = None  # the pacer while the gate is open: the short way for each turn
         self._waits: set[asyncio.Task[object]] = set()
         self._callbacks: dict[object, Callable[[], None]] = {}  # keeps the order in which the callbacks came
         self._closed = False
@@ -288,7 +289,7 @@ class GateShare:
             raise ClosedError("the pacer is closed")
         if self._pacer is None:
             self._shared = self._find()
-            self._pacer = self._shared.join(self)
+            self._pacer = self._open = self._shared.join(self)
         return self._pacer
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
@@ -297,7 +298,7 @@ class GateShare:
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
         """Return the permits that are free now; see ``politesse.ports.Pacer``."""
-        answers = await self.pacer.try_starts(requests)
+        answers = await (self.pacer if self._open is None else self._open).try_starts(requests)
         if self._closed:  # the permit was granted during the close
             give_back_all(answers)
             raise ClosedError("the pacer was closed while turns were requested")
@@ -308,7 +309,10 @@ class GateShare:
     ) -> Permit:
         """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
         # ``aclose`` cancels the task. An asyncio.timeout would do the same, but cost each turn ten calls.
-        pacer, task = self.pacer, cast("asyncio.Task[object]", asyncio.current_task())
+        pacer, task = (
+            self.pacer if self._open is None else self._open,
+            cast("asyncio.Task[object]", asyncio.current_task()),
+        )
         cancelling = task.cancelling()
         self._waits.add(task)
         try:
@@ -376,7 +380,7 @@ class GateShare:
         """Raise ClosedError in all waiting tasks of this gate; close the pacer if this is its last gate."""
         if self._closed:
             return
-        self._closed = True
+        self._closed, self._open = True, None
         for task in self._waits:
             task.cancel()
         for place in list(self._callbacks):

@@ -103,8 +103,8 @@ class OpenTurns(set["Turn"]):
 
     def begin(self, turn: Turn) -> None:
         """Add a turn whose request is about to be sent."""
-        turn.claim(holds=True)  # a turn that the caller held was claimed before
-        self.add(turn)
+        turn.claim()  # a turn that the caller held was claimed before
+        self.add(turn.__enter__())
 
     def end(self, turn: Turn) -> None:
         """End a turn; has no effect on a turn that has ended."""

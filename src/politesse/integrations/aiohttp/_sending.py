@@ -136,7 +136,8 @@ class RequestTurns:
 
     def settle(self) -> None:
         """After a success, drop all references to the request, because contexts of timers keep this object alive."""
-        self.step_back()  # the turn is unused if a middleware answered without the server
+        if self._prepared is not None:
+            self.step_back()  # the turn is unused if a middleware answered without the server
         self._response = None
 
     def abandon(self) -> None:
