@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -34,13 +35,21 @@ from politesse._base.tasks import is_ended_with_task
 from politesse._base.text import counted, described, printable, printable_traceback, public_url
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
-from politesse.origin import Origin, StrOrURL, url_text
+from politesse.origin import MAX_URL_LENGTH, Origin, StrOrURL, url_text
 from politesse.queue._crawl_results import CrawlPage, PageFailed
 from politesse.queue._hosts import Trail
 from politesse.queue._results import QueueClosed, check_in_loop
 from politesse.queue._sitemaps import SitemapReader
 from politesse.queue._tally import RunningCounts, Visit
-from politesse.queue._web import SeenUrls, check_handle, has_other_scheme, normal_form, resolved_link, resolved_location
+from politesse.queue._web import (
+    SeenUrls,
+    check_handle,
+    has_other_scheme,
+    is_plain_path,
+    normal_form,
+    resolved_link,
+    resolved_location,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -59,6 +68,7 @@ logger = logging.getLogger("politesse.queue")
 
 _MAX_HOPS: Final = 10
 _MAX_ATTEMPTS: Final = 5
+_MAX_PATH: Final = MAX_URL_LENGTH - 300  # with it, the URL of any site is short enough
 
 
 class Crawl(Generic[Item, Response]):
@@ -137,6 +147,8 @@ class Crawl(Generic[Item, Response]):
     def admit(self, url: str) -> bool:
         """Return whether a URL is new, and mark it as seen. An error of ``seen`` is raised, and ends the crawl."""
         form = normal_form(url)
+        if isinstance(self._seen, SeenUrls):
+            return self._seen.is_new(form)
         try:
             if is_new := form not in self._seen:
                 self._seen.add(form)
@@ -214,7 +226,8 @@ class Crawl(Generic[Item, Response]):
                 self._put_back(queued)
             return
         hops, attempt, depth, mark = queued.trail
-        page = CrawlPage(queued.url, queued.item, hops, attempt, depth, self._offer, is_sitemap=mark is not None)
+        put = partial(self._offer, queued.origin_queue.origin)
+        page = CrawlPage(queued.url, queued.item, hops, attempt, depth, put, is_sitemap=mark is not None)
         visit = Visit(queued, page, turn, self._agent.clock.wall(), self._agent.clock.monotonic())
         if room is not None:
             await room.acquire()
@@ -300,16 +313,19 @@ class Crawl(Generic[Item, Response]):
         if problem:
             self._fail(visit, PageFailed(queued.url, answer.status, problem))
 
-    def _offer(self, page: CrawlPage[Item], link: StrOrURL | None, item: Item | None, priority: float) -> bool:
-        """Queue the target of a link; see ``CrawlPage.put``."""
+    def _offer(
+        self, site: Origin, page: CrawlPage[Item], link: StrOrURL | None, item: Item | None, priority: float
+    ) -> bool:
+        """Queue the target of a link on a page of ``site``; see ``CrawlPage.put``."""
         check_priority(priority)
         if self._dispatcher.journal is not None:
             self._dispatcher.journal.check(item, priority)
         text = "" if link is None else url_text(link, "link")
-        url = None if link is None else resolved_link(page.url, text)
+        is_of_site = is_plain_path(text) and len(text) <= _MAX_PATH and page.url.startswith(f"{site.text}/")
+        url = site.text + text if is_of_site else None if link is None else resolved_link(page.url, text)
         if url is not None:
             with suppress(InvalidURL):
-                origin = self._agent.checked_origin(url)
+                origin = site if is_of_site else self._agent.checked_origin(url)
                 check_in_loop()
                 if not self._limits.follow(url, page.depth + 1):
                     self.tally.counts["skipped"] += 1

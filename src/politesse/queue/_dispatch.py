@@ -148,6 +148,7 @@ class Dispatcher(Generic[Item]):
         self._agent = agent
         self.stalls: StallWatch = StallWatch(agent.clock, partial(described, self))
         self.hosts: dict[str, HostQueue[Item]] = {}
+        self._in_turn: dict[str, HostQueue[Item]] = {}  # hosts without URLs that have turns under way
         self.workers: WaitingTasks = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
         self._asked: dict[int, QueuedUrl[Item]] = {}  # by number: the URLs for which workers ask for a turn
@@ -328,7 +329,7 @@ class Dispatcher(Generic[Item]):
         key = origin.pacing_host
         host = self.hosts.get(key)
         if host is None:
-            host = self.hosts[key] = HostQueue(key)
+            host = self.hosts[key] = self._in_turn.pop(key) if key in self._in_turn else HostQueue(key)
         origin_queue = host.origins.get(origin)
         if origin_queue is None:
             origin_queue = host.origins[origin] = OriginQueue(host, origin)
@@ -360,7 +361,13 @@ class Dispatcher(Generic[Item]):
             if len(origin_queue.urls) == 1:
                 self.robots.add(origin_queue)
         host = origin_queue.host
-        self._move(host, HostEvent.KNOWN if host.is_watched else HostEvent.URL_PUT)
+        if host.is_watched:
+            self._move(host, HostEvent.KNOWN)
+        elif host.turns and host.phase is HostPhase.EMPTY and verdict is not None:
+            self._move(host, HostEvent.KNOWN)
+            self._watch(origin_queue)  # while a turn is under way, the host probably has to wait
+        else:
+            self._move(host, HostEvent.URL_PUT)
 
     def _known(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
         """Let an origin compete for turns, after its robots.txt was fetched."""
@@ -394,9 +401,11 @@ class Dispatcher(Generic[Item]):
             self.workers.wake_all()
 
     def forget_if_idle(self, host: HostQueue[Item]) -> None:
-        """Drop a host without URLs and without tasks that wait for room."""
+        """Drop a host without URLs and without tasks that wait for room; it may come back while it has turns."""
         if not host.size and not host.putters and self.hosts.get(host.key) is host:
             del self.hosts[host.key]
+            if host.turns:
+                self._in_turn[host.key] = host
             self._patience.forget(host)
 
     def _finish_if_done(self) -> None:
@@ -620,6 +629,7 @@ class Dispatcher(Generic[Item]):
         if self.journal is not None:
             self.journal.handed_out(queued)
         self.stalls.note_progress()
+        host.turns += 1
         self._remove(queued)
         if host.size:
             self._patience.note_progress(host)
@@ -688,9 +698,11 @@ class Dispatcher(Generic[Item]):
             self.journal.ended(queued)
         self.stalls.note_progress()
         self._finish_if_done()
-        origin = queued.origin_queue.origin
-        host = self.hosts.get(queued.origin_queue.host.key)
-        if host is None or self._failure is not None:
+        origin, host = queued.origin_queue.origin, queued.origin_queue.host
+        host.turns -= 1
+        if not host.turns:
+            self._in_turn.pop(host.key, None)
+        if self.hosts.get(host.key) is not host or self._failure is not None:
             return
         self._patience.note_progress(host)
         may_wait = turn.may_close or self._agent.may_wait_long(origin, self._patience.max_wait_s)

@@ -16,7 +16,8 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
     phase                    event                                          next phase
     EMPTY, UNKNOWN           URL_PUT, at an origin with its robots.txt      READY
                              KNOWN: robots.txt was fetched and allows a     PACED, until the pacer calls
-                             URL, or the host waits in the pacer's line
+                             URL, or the host waits in the pacer's line, or
+                             a turn is under way
     READY, GIVEN_UP          ASKED: a worker asks for a turn                IN_TURN
     IN_TURN                  TURN_ENDED, and the host has more URLs         PACED
     any but READY, GIVEN_UP  NOT_YET, SHUT: the pacer refuses, for now      PACED, CLOSED
@@ -324,6 +325,7 @@ class HostQueue(Generic[Item]):
         key: the name of the paced host.
         phase: the present phase; see the module.
         is_watched: whether the host waits in the line of the pacer, which will call back.
+        turns: how many turns of this queue are under way.
         origins: maps each origin of the host to its queue.
         size: how many URLs wait, in all origins.
         progress_mono: when the host last had a turn or was found open; None before its first wait.
@@ -334,6 +336,7 @@ class HostQueue(Generic[Item]):
     key: str
     phase: HostPhase = HostPhase.EMPTY
     is_watched: bool = False
+    turns: int = 0
     origins: dict[Origin, OriginQueue[Item]] = field(default_factory=dict)
     size: int = 0
     progress_mono: float | None = None

@@ -42,6 +42,12 @@ Response_co = TypeVar("Response_co", covariant=True)
 DIGEST_OCTETS: Final = 16  # with a billion URLs, the probability that two share a digest is 10**-21
 _BLANKS: Final = " \t\n\r\f"  # the ASCII whitespace of HTML, which pages may have around links
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")  # RFC 3986 3.1
+# A path that continues a site, and a URL, both in their normal form already: without escapes, dot segments, a default
+# port, an empty query or a fragment. Most links are such.
+_PLAIN_PATH: Final = r"(?:/(?!\.)[A-Za-z0-9_~=:@,;+&.-]*)+(?:\?[A-Za-z0-9_~=:@,;&./-]+)?"
+_PLAIN_SITE: Final = r"https?://[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::(?!80/|443/)[1-9][0-9]{0,4})?"
+is_plain_path: Final = re.compile(rf"(?!//){_PLAIN_PATH}").fullmatch
+is_plain: Final = re.compile(_PLAIN_SITE + _PLAIN_PATH).fullmatch
 _HANDLE: Final = "an asynchronous function of a page and a response, as in 'async def handle(page, response)'"
 _WEB: Final = "a PoliteSession, an aiohttp.ClientSession, an httpx.AsyncClient or an httpx2.AsyncClient"
 _USER_AGENT: Final = "User-Agent"
@@ -272,6 +278,14 @@ class SeenUrls:
         """Add a URL in its normal form."""
         self._digests.add(digest_of(url))
 
+    def is_new(self, url: str) -> bool:
+        """Return whether a URL was not added before, and add it."""
+        digest = digest_of(url)
+        if digest in self._digests or digest in self.earlier:
+            return False
+        self._digests.add(digest)
+        return True
+
     def __len__(self) -> int:
         return len(self._digests) + len(self.earlier)
 
@@ -307,6 +321,8 @@ def normal_form(url: str) -> str:
     >>> normal_form("HTTP://Example.COM:80/%7euser/./a/../b?z=1&a=%31#part")
     'http://example.com/~user/b?z=1&a=1'
     """
+    if is_plain(url):
+        return url
     try:
         text = str(URL(url).with_fragment(None))
     except ValueError:  # yarl rejects some hosts that the gate accepts

@@ -1,12 +1,23 @@
 """Which links may be followed."""
 
 import tracemalloc
+from typing import Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from yarl import URL
 
 from politesse.errors import InvalidURL
 from politesse.page import followable_links
-from politesse.queue._web import SeenUrls, normal_form, resolved_link, resolved_location
+from politesse.queue._web import (
+    SeenUrls,
+    is_plain,
+    is_plain_path,
+    normal_form,
+    resolved_link,
+    resolved_location,
+)
 
 BASE = "https://example.com/a/b?c"
 
@@ -217,3 +228,56 @@ def test_seen_urls_hold_each_url_once_in_some_120_octets() -> None:
     assert "https://www.site-5.example/some/long/path/of/an/article-5.html?page=5" in seen
     assert "https://www.site-5.example/" not in seen
     assert 5 not in seen
+
+
+PIECES: Final = [
+    "/",
+    ".",
+    "..",
+    "?",
+    "#",
+    "%",
+    ":",
+    "@",
+    "=",
+    "&",
+    ";",
+    "+",
+    ",",
+    "-",
+    "_",
+    "~",
+    "a",
+    "Z",
+    "7",
+    "%41",
+    "%2e",
+    "é",
+    "//",
+]
+REFERENCES = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda pieces: "/" + "".join(pieces))
+SITES = st.sampled_from(
+    [
+        "http://a.example",
+        "https://a.example",
+        "http://a.example:80",
+        "https://a.example:443",
+        "http://a.example:8080",
+        "https://1.2.3.4",
+        "http://a..b",
+        "https://A.example",
+        "https://u@a.example",
+        "https://xn--mnich-kva.com",
+    ]
+)
+
+
+@settings(max_examples=2_000)
+@given(SITES, REFERENCES)
+def test_a_link_in_normal_form_is_its_own_target_and_its_own_form(site: str, path: str) -> None:
+    """The short way for most links comes to the same URL as the long way."""
+    if is_plain(site + path):
+        assert str(URL(site + path)) == site + path
+        assert resolved_link(f"{site}/page?x", path) == site + path
+    if is_plain_path(path):
+        assert resolved_link("https://example.com/page", path) == f"https://example.com{path}"
