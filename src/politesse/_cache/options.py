@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from politesse._base.checks import check_choice, check_ranges
 from politesse._base.constants import DAY_S, SUCCESSFUL
-from politesse._cache.record import FetchConditions
 from politesse._pacing.refusals import challenge_of
 from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
+    from politesse._cache.outcome import Answer
     from politesse.robots import Dialect
 
 _TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
@@ -27,6 +27,7 @@ _CHOICES: Final = {
 }
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _CLIENT_ERRORS: Final = range(400, 500)
+_STRICTNESS: Final = {"redirects": 1, "deny": 2}  # the values of FetchOptions.private_addresses
 
 
 OnForbidden: TypeAlias = Literal["allow", "disallow"]
@@ -133,6 +134,31 @@ class CacheOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchConditions:
+    """The settings of this crawler on which the answer to a request depends.
+
+    Attributes:
+        user_agent: the User-Agent of requests for robots.txt.
+        max_body_bytes: the fetcher's limit of a body; 0 if the fetcher does not report it.
+        private_addresses: see FetchOptions; empty if the fetcher does not report it.
+        excuses_faults: whether the fetcher reports a fault as a missing file.
+    """
+
+    user_agent: str = ""
+    max_body_bytes: int = 0
+    private_addresses: str = ""
+    excuses_faults: bool = False
+
+    def permit(self, answer: Answer) -> bool:
+        """Return whether an answer, perhaps of another process, could have been fetched under these conditions."""
+        return (
+            answer.user_agent in ("", self.user_agent)
+            and (answer.cut_bytes is None or answer.cut_bytes >= self.max_body_bytes)
+            and _STRICTNESS.get(answer.private_addresses, 0) >= _STRICTNESS.get(self.private_addresses, 0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """How the answers to fetches are read, and how long they are valid.
 
@@ -160,9 +186,8 @@ class AccessPolicy:
             return self.outcomes.too_many_redirects
         return AccessResult.TOO_MANY_REQUESTS if result.kind is FaultKind.HOST_CLOSED else AccessResult.UNREACHABLE
 
-    def opens(self, result: FetchResult) -> bool:
-        """Return whether this answer permits requests for pages, if the site has no record."""
-        meaning = self.meaning_of(result)
+    def opens(self, meaning: AccessResult | None) -> bool:
+        """Return whether an answer with this meaning permits requests for pages, if the site has no record."""
         if meaning is AccessResult.UNREACHABLE:
             return self.outcomes.grace.opens_without_copy
         return meaning in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE, None}

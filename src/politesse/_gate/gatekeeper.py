@@ -182,6 +182,9 @@ class Gatekeeper(AsyncOnly, AgentView):
     def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> AgentView:
         """Return a view of this gatekeeper for other product tokens; all views share the cache.
 
+        Make the views before the first check: without a store, a robots.txt that was read for fewer agents is fetched
+        once more when another agent needs it.
+
         Args:
             tokens: the product token, or several tokens, the most specific first.
             user_agent: the User-Agent that this agent sends with page requests; the gatekeeper's own by default.
@@ -193,6 +196,7 @@ class Gatekeeper(AsyncOnly, AgentView):
         """
         self.state.check_open()
         names = checked_names("tokens", tokens)
+        self.state.cache.keep_bodies()
         return AgentView(self.state, Identity.of(user_agent or self.identity.user_agent, names))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:

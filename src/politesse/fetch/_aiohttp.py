@@ -1,8 +1,9 @@
-"""Fetches robots.txt and other files with aiohttp: checks each hop, limits time and size, and returns faults as values.
+"""Fetches robots.txt and other files with aiohttp: one request, limited in time and size; returns faults as values.
 
 Theory of operation. All fetches share a client session and its connector, which may be a borrowed connector. They share
-no state: a fetch uses no cookies, no credentials and no connection of another fetch (``_client``). This module follows
-redirects itself, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
+no state: a fetch uses no cookies, no credentials and no connection of another fetch (``_client``). A redirect is a
+fault that names its target: the gate follows it with another fetch. The AddressGuard of a fetch checks its addresses.
+The bounds are:
 
 =============  ==================================================  ==================================================
 phase          bound                                               where
@@ -15,7 +16,7 @@ head           64 KiB, interim responses included                  ``_client`` (
 body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; ``_client``
                octets on the wire
 dead body      a check of the connection every second              ``_read_some``
-fetch          ``total_timeout_s``, all hops together              ``fetch``
+fetch          ``total_timeout_s``                                 ``fetch``
 =============  ==================================================  ==================================================
 
 Every fault of a server becomes a FetchFault. Only a cancellation or a bug raises an exception.
@@ -40,12 +41,12 @@ from politesse._base.constants import SUCCESSFUL
 from politesse._base.text import without_tls
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.fields import joined_fields
-from politesse._http.redirects import REDIRECTS, Hops
+from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
 from politesse.errors import ConfigurationError
 from politesse.fetch._addresses import GUARD, AddressGuard, resolver_of
 from politesse.fetch._client import SharedClient, WatchedResponse
 from politesse.fetch._options import FetchOptions
-from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver
+from politesse.ports import FaultKind, FetchRequest, FetchResponse, FetchResult, Resolver
 
 _INSPECT_S: Final = 1.0
 # A response may take 8 octets on the wire for each octet of ``max_body_bytes``. A chunk of 1 octet takes 6 octets on
@@ -55,7 +56,7 @@ _LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6
 
 
 class AiohttpFetcher:
-    """The default Fetcher of politesse.
+    """The default Fetcher of politesse. It makes one hop, and reports the target of a redirect.
 
     Fetches share no state: no cookies, no netrc, no middlewares and no credentials. They share no connections, because
     the address of a connection was checked for one fetch only.
@@ -127,7 +128,7 @@ class AiohttpFetcher:
         self._client = SharedClient(self.options, headers, session)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Make one request and follow its redirects. Raises no exception except for a cancellation."""
+        """Make one request. Raises no exception except for a cancellation."""
         options = self.options
         guard = AddressGuard(
             self._resolver,
@@ -135,38 +136,35 @@ class AiohttpFetcher:
             private_addresses=options.private_addresses,
             lookup_s=options.connect_timeout_s,
         )
-        hops = Hops(request)
         if self._session is not None and (self._session.connector is None or self._session.connector.closed):
-            return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
+            return fault_at(request.url, FaultKind.INTERNAL, "the session that lends its connector is closed")
         if request.redirected:
             guard.after_public()
         GUARD.set(guard)
         try:
             async with asyncio.timeout(options.total_timeout_s):
-                while (answer := await self._hop(guard, hops)) is None:
-                    guard.next_hop()
-                return answer
+                return await self._fetch(request, guard)
         except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
-            return hops.fault(_kind(error, guard), guard.refusal or without_tls(str(error)) or type(error).__name__)
+            detail = guard.refusal or without_tls(str(error)) or type(error).__name__
+            return fault_at(request.url, _kind(error, guard), detail)
 
     async def aclose(self) -> None:
         """Close all connections. A later fetch opens new ones."""
         await self._client.aclose()
 
-    async def _hop(self, guard: AddressGuard, hops: Hops) -> FetchResult | None:
-        """Make one request; return None if its redirect is to be followed."""
-        url = URL(hops.url, encoded=True)
+    async def _fetch(self, request: FetchRequest, guard: AddressGuard) -> FetchResult:
+        url = URL(request.url, encoded=True)
         host, port = url.raw_host or "", url.port or 0
         if not guard.permits_host(host):
-            return hops.fault(guard.kind, guard.refusal)
-        if self._unguarded and (hops.request.redirected or host != URL(hops.request.url, encoded=True).raw_host):
+            return fault_at(request.url, guard.kind, guard.refusal)
+        if self._unguarded and request.redirected:
             refusal = await self._name_refusal(guard, host, port)
             if refusal:
-                return hops.fault(FaultKind.REDIRECT_TARGET, refusal)
-        conditions = hops.conditions
+                return fault_at(request.url, FaultKind.REDIRECT_TARGET, refusal)
+        conditions = {} if request.validators is None else conditions_of(request.validators, request.url)
         async with self._client.get().get(
             url,
-            headers={**conditions, **hops.signature},
+            headers={**conditions, **(request.signature or {})},
             allow_redirects=False,
             proxy=self.options.proxy,
             ssl=self.options.ssl_context or True,
@@ -174,12 +172,14 @@ class AiohttpFetcher:
         ) as response:
             # A mock of aiohttp, such as aioresponses, has no observer of the connection.
             wire = response.wire if isinstance(response, WatchedResponse) else None
-            borrowed = self._session is not None and self.options.proxy is None
             try:
-                if borrowed and wire is not None and wire.peer is not None and response.status in REDIRECTS:
-                    # A redirect from a private address may lead to another private address.
-                    await guard.was_at(wire.peer, host, port)
-                return await self._result(response, guard, hops, conditional=bool(conditions))
+                if response.status in REDIRECTS:
+                    if self._session is not None and self.options.proxy is None and wire is not None and wire.peer:
+                        # A redirect from a private address may lead to another private address.
+                        await guard.was_at(wire.peer, host, port)
+                    redirect = unfollowed(request, response.status, response.headers.get("Location", ""))
+                    return replace(redirect, private=guard.private)
+                return await self._answer(request, response, conditional=bool(conditions))
             finally:
                 if wire is not None:
                     wire.detach()
@@ -199,28 +199,22 @@ class AiohttpFetcher:
             return f"a redirect to {host}, whose address cannot be checked ({problem}); see unguarded_redirects"
         return "" if permitted else f"{guard.refusal}: {host}; see unguarded_redirects"
 
-    async def _result(
-        self, response: aiohttp.ClientResponse, guard: AddressGuard, hops: Hops, *, conditional: bool
-    ) -> FetchResult | None:
-        """Return the result of a hop; None if its redirect is to be followed."""
-        if response.status in REDIRECTS:
-            target = hops.redirect(response.status, response.headers.get("Location", ""))
-            if isinstance(target, FetchFault):
-                return replace(target, private=guard.private)
-            hops.seen.append(target[1])
-            return None
-        headers = joined_fields(response.headers)
-        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self.options.proxy is not None:
+    async def _answer(
+        self, request: FetchRequest, response: aiohttp.ClientResponse, *, conditional: bool
+    ) -> FetchResult:
+        """Return the answer to a request, with its body."""
+        status, url, headers = response.status, request.url, joined_fields(response.headers)
+        if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self.options.proxy is not None:
             raise aiohttp.ClientConnectionError("the proxy requires credentials")
-        if response.status not in SUCCESSFUL:  # only a successful response has a file to read
-            return FetchResponse(response.status, hops.url, headers, conditional=conditional)
+        if status not in SUCCESSFUL:  # only a successful response has a file to read
+            return FetchResponse(status, url, headers, conditional=conditional)
         try:
             body, truncated = await _read(response, headers, self.options.max_body_bytes)
         except BodyError as error:
-            return hops.fault(error.kind, error.detail, response.status)
+            return fault_at(url, error.kind, error.detail, status)
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-            return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
-        return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
+            return fault_at(url, FaultKind.TRUNCATED, f"the body broke off: {error}", status)
+        return FetchResponse(status, url, headers, body, truncated, conditional)
 
 
 def _verifies(connector: aiohttp.BaseConnector | None) -> bool:

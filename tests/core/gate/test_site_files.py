@@ -394,13 +394,14 @@ LISTING: Final = (
 
 async def test_sitemaps_are_listed_for_every_agent(gate: ScriptedGate) -> None:
     gate.fetcher.answers[SITE] = [LISTING, "Sitemap: https://h/new.xml\n"]
+    another = view(gate, "AnotherBot")
     listed = await gate.sitemaps(PAGE)
     assert listed.urls == ("https://cdn.example/a.xml", "https://h/C.xml")
     assert [(one.line, one.value) for one in listed.rejected] == [(4, "/b.xml")]
     assert (listed.known, listed.verdict) == (True, None)
     assert listed.source is not None
     assert listed.source.status == 200
-    other = await view(gate, "AnotherBot").sitemaps(Origin.of(SITE))
+    other = await another.sitemaps(Origin.of(SITE))
     assert (other.urls, other.rejected) == (listed.urls, listed.rejected)
     assert gate.asked == [ROBOTS_TXT]
     gate.fetcher.answers["http://example.com"] = LISTING  # the same file, at another origin

@@ -60,8 +60,8 @@ async def test_cookie_is_neither_kept_nor_sent() -> None:
     }
     async with Server(answers) as server:
         fetcher = AiohttpFetcher(UA, resolver=Names("site.example"))
-        for _ in range(2):
-            await fetcher.fetch(FetchRequest(server.origin("site.example"), 5))
+        for path in ["/robots.txt", "/r"] * 2:
+            await fetcher.fetch(FetchRequest(server.origin("site.example"), 0, path=path))
         assert len(server.requests) == 4
         assert [request for request in server.requests if "cookie" in request.headers] == []
 
@@ -142,6 +142,15 @@ async def test_only_the_hop_or_the_file_that_the_copy_came_from_is_conditional()
 
 
 # Redirects: their number, their targets, and the authority that they bind
+
+
+async def test_redirect_is_left_to_the_caller_who_is_told_its_target() -> None:
+    async with Server({"/robots.txt": response(302, Location="/r"), "/r": response(200, FILE)}) as server:
+        for limit in (0, 5):
+            fault = faulted(await AiohttpFetcher(UA).fetch(FetchRequest(server.origin(), limit)))
+            assert (fault.kind, fault.status) == (FaultKind.REDIRECT_LIMIT, 302)
+            assert (fault.location, fault.private, fault.final) == (server.url("/r"), True, False)
+        assert [request.target for request in server.requests] == ["/robots.txt"] * 2
 
 
 @pytest.mark.clause("RFC 9309 2.3.1.2")
