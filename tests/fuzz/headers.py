@@ -16,7 +16,7 @@ from typing import Final
 
 from politesse import CacheOptions, PacingOptions
 from politesse._cache.options import AccessPolicy
-from politesse._cache.outcome import Answer, Copy, Moment, advance, judged
+from politesse._cache.outcome import Answer, Copy, Moment, Record, advance, judged
 from politesse._http.fields import joined_fields
 from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
@@ -107,7 +107,7 @@ def _check_headers(headers: Mapping[str, str], now_wall: float) -> None:
 def _answer(site: Site, result: FetchResult, jitter: float) -> None:
     """Let the record advance, and the literal reading with it."""
     before, now_wall, policy = site.record, site.now_wall, site.policy
-    known = Copy(Origin.of(_URL), "/robots.txt") if before is None else before
+    known = Copy.of_record(Origin.of(_URL), "/robots.txt", Record(None, None)) if before is None else before
     now = Moment("run", now_wall, now_wall)
     site.record = record = advance(known, result, policy.meaning_of(result), now, policy, jitter)
     answer = known.answer

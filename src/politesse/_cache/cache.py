@@ -41,7 +41,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
@@ -63,7 +63,7 @@ from politesse._cache.outcome import (
     was_open,
 )
 from politesse._cache.records import LARGE_OCTETS, ReadingThreads, StoredRecords
-from politesse._cache.rules import FileRules, compile_rules
+from politesse._cache.rules import NO_RULES, FileRules, compile_rules
 from politesse._http.freshness import names_another
 from politesse.clock import Clock, run_of
 from politesse.errors import ClosedError, WrongEventLoop
@@ -88,15 +88,9 @@ _NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due within 
 _PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # a file of this size is parsed in 3 ms at worst
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Flight:
     """The renewal of a file: one task, and all who wait for it. The task belongs to the cache, not to a waiter.
-
-    Args:
-        key: see below.
-        origin: see below.
-        path: see below.
-        before: see below.
-        refreshes: see below.
 
     Attributes:
         key: key of the file.
@@ -105,45 +99,28 @@ class Flight:
         before: the copy at the start of the flight, or None.
         refreshes: whether ``before`` is still valid; a stored record then ends the flight only if the record is newer.
         agents: the agents that the new copy must answer.
+        loop: the event loop of the flight.
+        task: the task; None before its start.
         forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
         lease: the lease under which the file is fetched, or None.
         result: the answer to the fetch; None without a fetch.
-        task: the task; None before its start.
     """
 
-    __slots__ = (
-        "_copy",
-        "_error",
-        "_loop",
-        "_waiters",
-        "agents",
-        "before",
-        "forgotten",
-        "key",
-        "lease",
-        "origin",
-        "path",
-        "refreshes",
-        "result",
-        "task",
-    )
-
-    def __init__(self, key: str, origin: Origin, path: str, before: Copy | None, *, refreshes: bool) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.key = key
-        self.origin = origin
-        self.path = path
-        self.before = before
-        self.refreshes = refreshes
-        self.agents: set[str] = set() if before is None else {*before.file}
-        self.forgotten: bool = False
-        self.lease: Lease | None = None
-        self.result: FetchResult | None = None
-        self.task: asyncio.Task[None] | None = None
-        # The waiters in the order of their calls. A cancelled waiter is removed quickly, and the others go on.
-        self._waiters: dict[asyncio.Future[None], None] = {}
-        self._copy: Copy | None = None
-        self._error: BaseException | None = None
+    key: str
+    origin: Origin
+    path: str
+    before: Copy | None
+    refreshes: bool
+    agents: set[str]
+    loop: asyncio.AbstractEventLoop
+    task: asyncio.Task[None] | None = None
+    forgotten: bool = False
+    lease: Lease | None = None
+    result: FetchResult | None = None
+    # The waiters in the order of their calls. A cancelled waiter is removed quickly, and the others go on.
+    _waiters: dict[asyncio.Future[None], None] = field(default_factory=dict)
+    _copy: Copy | None = None
+    _error: BaseException | None = None
 
     @property
     def is_awaited(self) -> bool:
@@ -158,10 +135,10 @@ class Flight:
             WrongEventLoop: if another event loop is running.
             Exception: the request was refused.
         """
-        if asyncio.get_running_loop() is not self._loop:
+        if asyncio.get_running_loop() is not self.loop:
             raise WrongEventLoop
         if self._copy is None and self._error is None:
-            waiter = self._loop.create_future()
+            waiter = self.loop.create_future()
             self._waiters[waiter] = None
             try:
                 await waiter
@@ -265,7 +242,7 @@ class FileCache(ABC):
         copy.set_back(now_mono, now_wall)
         if copy.is_due(now_mono, now_wall) and key not in self._flights and not self._closed:
             with suppress(RuntimeError):  # no event loop is running; the next lookup in the loop starts the refresh
-                self._start(key, copy.origin, copy.path, refreshes=True)
+                self._flight(key, copy.origin, copy.path, refreshes=True)
         copy.used = True
         return copy
 
@@ -306,36 +283,31 @@ class FileCache(ABC):
             if renewed.answers(agent):
                 return renewed  # made for this call, so it is used even if its lifetime is over
 
-    def _flight(self, key: str, origin: Origin, path: str, agent: str = "") -> Flight:
+    def _flight(self, key: str, origin: Origin, path: str, agent: str = "", *, refreshes: bool = False) -> Flight:
         """Return the flight of a file, and start it if necessary; its new copy will have an answer for ``agent``."""
-        flight = self._flights.get(key) or self._start(key, origin, path)
+        flight = self._flights.get(key)
+        if flight is None:
+            before, loop = self.entries.get(key) or self._evicted.get(key), asyncio.get_running_loop()
+            agents = set() if before is None else {*before.file}
+            flight = self._flights[key] = Flight(key, origin, path, before, refreshes, agents, loop)
+            # The context is empty: the work outlives its first caller, and must not hold the caller's turns.
+            name = f"{path[1:]} of {origin.text}"
+            flight.task = loop.create_task(self._run(flight), name=name, context=Context())
+            # If a task is cancelled before its first step, none of its own code runs.
+            flight.task.add_done_callback(partial(self._ended, flight))
         if agent:
             flight.agents.add(agent)
             self._agent = agent
         return flight
 
-    def _start(self, key: str, origin: Origin, path: str, *, refreshes: bool = False) -> Flight:
-        flight = Flight(key, origin, path, self.entries.get(key) or self._evicted.get(key), refreshes=refreshes)
-        # The context is empty: the work outlives its first caller, and must not hold the caller's turns.
-        name = f"{path[1:]} of {origin.text}"
-        flight.task = asyncio.get_running_loop().create_task(self._run(flight), name=name, context=Context())
-        # A callback does this, because if a task is cancelled before its first step, none of its own code runs.
-        flight.task.add_done_callback(partial(self._ended, flight))
-        self._flights[key] = flight
-        return flight
-
     def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
         """End a flight whose task has ended without a copy, because the event loop is being closed or of an error."""
-        self._leave(flight)
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
         if task.cancelled():
             flight.end(None, asyncio.CancelledError())
         elif flight.is_awaited:
             flight.end(None, task.exception())  # without waiters, asyncio logs the error
-
-    def _leave(self, flight: Flight) -> None:
-        """Remove a flight; called before the flight gets its result, because a waiter may start the next flight."""
-        if self._flights.get(flight.key) is flight:
-            del self._flights[flight.key]
 
     def _drop(self, key: str) -> None:
         """Forget one file."""
@@ -349,7 +321,7 @@ class FileCache(ABC):
         try:
             copy = await self._renewed(flight)
         except self.refusals as error:
-            self._leave(flight)
+            del self._flights[flight.key]
             flight.end(None, error)
         except BaseException as error:
             if is_ended_from_outside(error, asyncio.current_task()):
@@ -378,8 +350,11 @@ class FileCache(ABC):
         if usable is not None:
             return await self._read(flight, usable)
         # A store gets the file with its answer, so an answer whose file is lost is not confirmed.
-        validators = known.validators if known.answer is not None and self._has_file(known) else None
-        refresh = flight.refreshes or self._was_open(flight, known)
+        validators, refresh = None, flight.refreshes
+        if known.answer is not None and (known.body is not None or (self._records is None and known.file)):
+            validators = known.validators
+        if known.answer is not None or flight.before is not None:
+            refresh = refresh or self._was_open(flight, known)
         request = FetchRequest(flight.origin, 0, validators, flight.path, refresh=refresh)
         started_mono = self._clock.monotonic()
         result, meaning = await self._fetch(request)
@@ -402,7 +377,7 @@ class FileCache(ABC):
         if not self.keeps_bodies:
             copy.body = None
         self._keep(flight.key, copy)
-        self._leave(flight)
+        del self._flights[flight.key]  # before the flight ends, because a waiter may start the next flight
         if self.kept is not None:
             _tell(self.kept, copy, body, flight.result)
         flight.end(copy)
@@ -428,22 +403,18 @@ class FileCache(ABC):
         """Return a copy of the usable facts of a record from the store; None if the copy in memory is newer."""
         if flight.forgotten or (flight.before is not None and is_before(record.moment, flight.before.known)):
             return None
-        copy = as_read(Copy(flight.origin, flight.path, record), self._policy)
+        copy = as_read(Copy.of_record(flight.origin, flight.path, record), self._policy)
         return None if copy.answer is None and copy.trouble is None else copy
 
     def _remembered(self, flight: Flight) -> Copy:
         """Return the copy that the flight renews, without its answer if not all agents can be answered by it."""
         before = flight.before
         if before is None or flight.forgotten:
-            return Copy(flight.origin, flight.path)
+            return Copy(flight.origin, flight.path, NO_RULES, NO_RULES)
         is_file = before.answer is not None and before.answer.result is AccessResult.SUCCESSFUL
         if not is_file or before.body is not None or (before.file and flight.agents <= before.file.keys()):
             return before
         return before.changed(None, before.trouble, before.moment)
-
-    def _has_file(self, copy: Copy) -> bool:
-        """Return whether the file of a copy is in memory, as it is or, without a store, as rules."""
-        return copy.body is not None or (self._records is None and bool(copy.file))
 
     def _judged(self, copy: Copy) -> Copy | None:
         """Return a copy with its present meaning; None if the file must be fetched."""

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from politesse._cache.options import AccessPolicy
     from politesse.clock import Clock
 
+CLOSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 1_000)})
+"""The statuses that may close a file."""
+
 _TARGETS_BYTES: Final = 4 * 1024 * 1024  # limits the size of all kept answers; a larger answer is not kept
 _ANSWER_BYTES: Final = 1_500
 _ORIGIN_BYTES: Final = 150
@@ -83,14 +86,9 @@ def is_challenge(result: FetchResult, signature: RequestSignature) -> bool:
     return signature.is_asked(result.status, result.headers)
 
 
-def may_close(status: int) -> bool:
-    """Return whether an answer with this status may close its file."""
-    return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
-
-
 async def with_closure(result: FetchResult, pacer: Pacer, clock: Clock) -> FetchResult:
     """Return a result; a refusal states for how long its host is closed, so that the cache does not ask earlier."""
-    if not isinstance(result, FetchResponse) or not may_close(result.status):
+    if not isinstance(result, FetchResponse) or result.status not in CLOSING:
         return result
     try:
         host = Origin.of(result.final_url).pacing_host
@@ -244,16 +242,16 @@ class PacedFetcher:
         """Fetch, unless the host of a hop is closed; return the answer and its meaning."""
         trip, limit = _Trip(), self.policy.outcomes.max_redirects
         try:
-            result = await follow(request, limit, partial(self._ask, trip))
+            result = await follow(request, limit, partial(self._request, trip), partial(self._ask_target, trip))
             if result is None:  # this fetcher does not report redirect targets, so it has to follow redirects itself
-                result = await self._ask(trip, replace(request, max_redirects=limit))
+                result = await self._request(trip, replace(request, max_redirects=limit))
         except BaseException as error:  # noqa: BLE001 - a user's fetcher may raise any exception
             return fault_of_fetcher(error, request, self.publisher), AccessResult.UNREACHABLE
         meaning = self.policy.meaning_of(result)
         if not request.refresh and self.policy.opens(meaning):
             for permit in trip.permits:
                 permit.opened()
-        if result.status is not None and may_close(result.status):
+        if result.status in CLOSING:
             result = await with_closure(result, self.pacer, self.clock)
         return result, meaning
 
@@ -261,15 +259,13 @@ class PacedFetcher:
         """Close the wrapped fetcher."""
         await self.fetcher.aclose()
 
-    async def _ask(self, trip: _Trip, hop: FetchRequest) -> FetchResult:
-        """Return the answer to one hop; the answer of a redirect's target may be one to another origin."""
-        if hop.first_url:
-            return await self._targets.fetch(hop, partial(self._request, trip, is_limited=True))
-        return await self._request(trip, hop, is_limited=hop.max_redirects > 0)
+    async def _ask_target(self, trip: _Trip, hop: FetchRequest) -> FetchResult:
+        """Return the answer of a redirect's target, which may be an answer to another origin."""
+        return await self._targets.fetch(hop, partial(self._request, trip))
 
-    async def _request(self, trip: _Trip, hop: FetchRequest, *, is_limited: bool) -> FetchResult:
+    async def _request(self, trip: _Trip, hop: FetchRequest) -> FetchResult:
         """Make one request in its turn, and repeat it once if the answer asks for a signature."""
-        host, signature = hop.origin.pacing_host, None
+        host, signature, is_limited = hop.origin.pacing_host, None, bool(hop.first_url) or hop.max_redirects > 0
         if self.signer is not None:
             signature = RequestSignature(self.signer, "GET", hop.url)
         is_again = False

@@ -181,7 +181,11 @@ class AccessPolicy:
     def meaning_of(self, result: FetchResult) -> AccessResult | None:
         """Return the meaning of an answer or a fault; None for a 304 that confirms the copy."""
         if isinstance(result, FetchResponse):
-            return self.classify(result)
+            if challenge_of(result.headers):
+                return AccessResult.UNREACHABLE  # whatever the status: the server has not shown the file
+            if result.status == HTTPStatus.NOT_MODIFIED and result.conditional:
+                return None
+            return self.result_of(result.status)
         if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
             return self.outcomes.too_many_redirects
         return AccessResult.TOO_MANY_REQUESTS if result.kind is FaultKind.HOST_CLOSED else AccessResult.UNREACHABLE
@@ -191,14 +195,6 @@ class AccessPolicy:
         if meaning is AccessResult.UNREACHABLE:
             return self.outcomes.grace.opens_without_copy
         return meaning in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE, None}
-
-    def classify(self, response: FetchResponse) -> AccessResult | None:
-        """Return the meaning of a response; None for a 304 that confirms the copy."""
-        if challenge_of(response.headers):
-            return AccessResult.UNREACHABLE  # whatever the status: the server has not shown the file
-        if response.status == HTTPStatus.NOT_MODIFIED and response.conditional:
-            return None
-        return self.result_of(response.status)
 
     def result_of(self, status: int) -> AccessResult:
         """Return the meaning of a status that does not confirm a copy."""

@@ -71,10 +71,11 @@ _MAX_TYPE: Final = 256  # a media type is cut to this many characters
 _MAX_GAP_S: Final = 2 * DAY_S
 _TICK_S: Final = 0.001  # an answer is valid for at least this time, so that the waiting callers can use it
 
-# Measured with tracemalloc in CPython 3.11: a copy in its dicts, without the strings of its source; its answer; its
-# trouble.
-_COPY_BYTES: Final = 765
-_TROUBLE_BYTES: Final = 300
+# Measured with tracemalloc in CPython 3.11: a copy with its source in its dicts, an answer, and a trouble; all without
+# their own strings.
+_COPY_BYTES: Final = 720
+_ANSWER_BYTES: Final = 150
+_TROUBLE_BYTES: Final = 200
 _STR_BYTES: Final = 49
 
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
@@ -189,36 +190,29 @@ class Record(NamedTuple):
     body: bytes = b""
 
 
-_NOTHING: Final = Record(None, None)
-
-
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Copy:
     """What is known of a file: the last answer, the failures since then, what both mean, and the compiled rules.
 
-    A copy of which nothing is known, or whose facts were not judged yet, disallows everything and is valid for no time.
-    Only ``used`` changes after the copy was kept, and the times by the wall clock, when that clock was set back.
+    A copy whose facts were not judged disallows everything, and is valid for no time. Once a copy is kept, only
+    ``used`` changes, ``basis`` and ``deciding``, and the times by the wall clock, if that clock was set back.
 
     A deadline is over as soon as one of the clocks has reached it. A wall clock may be set back, and a monotonic clock
     may stop while the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone, so that a wall
     clock that jumps ahead does not cause an early fetch.
 
-    Args:
-        origin: see below.
-        path: see below.
-        record: the facts.
-
     Attributes:
         origin: origin of the file.
         path: path of the file.
+        file: the rules of the file of ``answer``, also while it does not serve.
+        rules: the rules by agent; empty unless ``result`` is SUCCESSFUL.
         answer: see Record.
         trouble: see Record.
         moment: see Record.
         body: the file, if the copy may have to be read again, by another agent or after the next 304; else None.
-        file: the rules of the file of ``answer``, also while it does not serve.
         known: the moment of the record in the store; older records of the store no longer count.
         result: what the facts mean.
-        serves: whether ``answer`` is what they mean, and not ``trouble``.
-        rules: the rules by agent; empty unless ``result`` is SUCCESSFUL.
+        serves: whether they mean ``answer``, and not ``trouble``.
         not_before: see Source.
         confirmed_mono: when the answer was fetched or last confirmed, or the last failure happened.
         confirmed_wall: the same moment, on the wall clock.
@@ -231,62 +225,40 @@ class Copy:
         deciding: the rules of the same agent; None before the first call.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_source",
-        "answer",
-        "basis",
-        "body",
-        "confirmed_mono",
-        "confirmed_wall",
-        "deadline_mono",
-        "deadline_wall",
-        "deciding",
-        "file",
-        "known",
-        "moment",
-        "not_before",
-        "origin",
-        "path",
-        "refresh_mono",
-        "refresh_wall",
-        "result",
-        "rules",
-        "serves",
-        "trouble",
-        "used",
-    )
+    origin: Origin
+    path: str
+    file: FileRules
+    rules: FileRules
+    answer: Answer | None = None
+    trouble: Trouble | None = None
+    moment: Moment | None = None
+    body: bytes | None = None
+    known: Moment | None = None
+    result: AccessResult = AccessResult.UNREACHABLE
+    serves: bool = False
+    not_before: float | None = None
+    confirmed_mono: float = -inf
+    confirmed_wall: float = -inf
+    refresh_mono: float = -inf
+    refresh_wall: float = -inf
+    deadline_mono: float = -inf
+    deadline_wall: float = -inf
+    used: bool = False
+    basis: VerdictBasis = _NO_BASIS
+    deciding: RuleSet | None = None
+    _source: Source | None = None
 
-    def __init__(self, origin: Origin, path: str, record: Record = _NOTHING) -> None:
-        self.origin: Origin = origin
-        self.path: str = path
-        self.answer, self.trouble, self.moment, body = record
-        has_file = self.answer is not None and self.answer.result is AccessResult.SUCCESSFUL
-        self.body: bytes | None = body if has_file else None
-        self.file: FileRules = NO_RULES
-        self.known: Moment | None = self.moment
-        self.result: AccessResult = AccessResult.UNREACHABLE
-        self.serves: bool = False
-        self.rules: FileRules = NO_RULES
-        self.not_before: float | None = None
-        self.confirmed_mono: float = -inf
-        self.confirmed_wall: float = -inf
-        self.refresh_mono: float = -inf
-        self.refresh_wall: float = -inf
-        self.deadline_mono: float = -inf
-        self.deadline_wall: float = -inf
-        self.used: bool = False
-        self._source: Source | None = None
-        self.basis: VerdictBasis = _NO_BASIS
-        self.deciding: RuleSet | None = None
+    @classmethod
+    def of_record(cls, origin: Origin, path: str, record: Record) -> Copy:
+        """Return a copy of the facts of a record, which are not judged yet."""
+        answer, trouble, moment, body = record
+        is_file = answer is not None and answer.result is AccessResult.SUCCESSFUL
+        return cls(origin, path, NO_RULES, NO_RULES, answer, trouble, moment, body if is_file else None, moment)
 
     def changed(self, answer: Answer | None, trouble: Trouble | None, moment: Moment | None) -> Copy:
         """Return a copy of the same file with other facts, which are not judged yet."""
-        changed = Copy(self.origin, self.path, Record(answer, trouble, moment))
-        changed.known = self.known
-        if answer is not None:
-            changed.body, changed.file = self.body, self.file
-        return changed
+        body, file = (None, NO_RULES) if answer is None else (self.body, self.file)
+        return Copy(self.origin, self.path, file, NO_RULES, answer, trouble, moment, body, self.known)
 
     @property
     def record(self) -> Record:
@@ -306,37 +278,27 @@ class Copy:
 
     @property
     def source(self) -> Source:
-        """The copy as users see it."""
-        if self._source is None:
-            self._source = self._seen()
-        return self._source
-
-    def _seen(self) -> Source:
-        """Make the source; its times are moved back if the wall clock was set back since the copy was judged."""
+        """The copy as users see it; made when it is asked for. Its times follow a wall clock that was set back."""
+        if self._source is not None:
+            return self._source
         answer, trouble, url = self.answer, self.trouble, self.origin.text + self.path
         result, not_before, confirmed_wall = self.result, self.not_before, self.confirmed_wall
         if self.serves and answer is not None:
-            final_url = url if answer.final_url == url else answer.final_url  # most copies then share one string
+            final_url = answer.final_url
+            url = final_url if final_url == url else url  # most copies then have one string for both
             until_wall, fault = self.deadline_wall, answer.fault
             if trouble is not None:
                 until_wall = answer.fresh_until_wall - (answer.confirmed_wall - confirmed_wall)
                 fault = trouble.fault
-            of_host = not_before is not None and _is_of_host(trouble, url)
-            return Source(url, result, answer.status, final_url, confirmed_wall, until_wall, fault, not_before, of_host)
-        if trouble is None or not_before is None:
-            return Source(url, result, None, url, confirmed_wall, self.deadline_wall)
-        return Source(
-            robots_url=url,
-            result=result,
-            status=trouble.status,
-            final_url=trouble.final_url,
-            fetched_wall=confirmed_wall,
-            fresh_until_wall=not_before,
-            fault=trouble.fault,
-            not_before=not_before,
-            of_host=_is_of_host(trouble, url),
-            failing_since_wall=trouble.since_wall - (trouble.last_wall - confirmed_wall),
-        )
+            facts = answer.status, final_url, confirmed_wall, until_wall, fault, not_before
+            self._source = Source(url, result, *facts, not_before is not None and _is_of_host(trouble, url))
+        elif trouble is not None and not_before is not None:
+            since_wall = trouble.since_wall - (trouble.last_wall - confirmed_wall)
+            facts = trouble.status, trouble.final_url, confirmed_wall, not_before, trouble.fault, not_before
+            self._source = Source(url, result, *facts, _is_of_host(trouble, url), since_wall)
+        else:
+            self._source = Source(url, result, None, url, confirmed_wall, self.deadline_wall)
+        return self._source
 
     @property
     def own_bytes(self) -> int:
@@ -344,7 +306,8 @@ class Copy:
         answer, trouble = self.answer, self.trouble
         size = _COPY_BYTES + len(self.origin.text) + len(self.body or b"")
         if answer is not None:
-            size += len(answer.etag) + len(answer.last_modified) + len(answer.content_type) + len(answer.fault)
+            texts = answer.etag, answer.last_modified, answer.content_type, answer.fault
+            size += _ANSWER_BYTES + sum(map(len, texts))
             if answer.final_url != self.origin.text + self.path:
                 size += _STR_BYTES + len(answer.final_url)
         if trouble is not None:
@@ -427,19 +390,21 @@ def advance(
         else:
             meaning = AccessResult.UNREACHABLE
     if meaning is not None:
-        copy = believed(copy, now.wall)
-        answer = copy.answer
+        if answer is not None or copy.trouble is not None:
+            copy = believed(copy, now.wall)
+            answer = copy.answer
         if meaning in CLOSED or (
             meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(answer, now.wall, policy)
         ):
             trouble = _trouble(meaning, result, copy.trouble, now.wall, policy, jitter)
         else:
             answer = _settled(result, meaning, now.wall, policy)
-    made = Copy(copy.origin, copy.path, Record(answer, trouble, now))
-    if answer is copy.answer or meaning is None:
-        made.body, made.file = copy.body, copy.file
+    body, file = None, NO_RULES
+    if meaning is None or trouble is not None:
+        body, file = copy.body, copy.file
     elif isinstance(result, FetchResponse) and meaning is AccessResult.SUCCESSFUL:
-        made.body = result.body
+        body = result.body
+    made = Copy(copy.origin, copy.path, file, NO_RULES, answer, trouble, now, body, now)
     if not _judge(made, now, policy):
         raise AssertionError(f"{made.record} means nothing")  # each fetch has a meaning for some time
     return made
@@ -456,7 +421,12 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
     """Set what the facts of a new copy mean at ``now``; return False if they mean nothing."""
     answer, trouble, now_wall = copy.answer, copy.trouble, now.wall
     closed = trouble is not None and is_closed(trouble, now_wall, policy)
-    if answer is not None and not closed and now_wall < (until_wall := _serves_until_wall(answer, trouble, policy)):
+    until_wall = -inf
+    if answer is not None and not closed:
+        until_wall = answer.confirmed_wall + answer.lifetime_s
+        if trouble is not None:
+            until_wall = _serves_until_wall(answer, trouble, policy)
+    if answer is not None and now_wall < until_wall:
         copy.serves, copy.result, confirmed_wall = True, answer.result, answer.confirmed_wall
         refresh_wall = confirmed_wall + policy.options.refresh_after * answer.lifetime_s
         if trouble is not None:
@@ -504,7 +474,7 @@ def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy
     if isinstance(result, FetchFault):
         redirects = result.kind is FaultKind.REDIRECT_LIMIT and bool(result.location)
         return policy.options.min_lifetime_s if redirects else 0.0
-    meaning = policy.classify(result)
+    meaning = policy.meaning_of(result)
     if meaning in CLOSED:
         return 0.0
     known = meaning or AccessResult.SUCCESSFUL  # a 304 confirms a file

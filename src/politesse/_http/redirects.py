@@ -107,7 +107,10 @@ def unfollowed(request: FetchRequest, status: int, location: str) -> FetchFault:
 
 
 async def follow(
-    request: FetchRequest, max_redirects: int, ask: Callable[[FetchRequest], Awaitable[FetchResult]]
+    request: FetchRequest,
+    max_redirects: int,
+    ask: Callable[[FetchRequest], Awaitable[FetchResult]],
+    ask_target: Callable[[FetchRequest], Awaitable[FetchResult]] | None = None,
 ) -> FetchResult | None:
     """Return the answer at the end of a chain of redirects; None if the fetcher does not report a target.
 
@@ -115,6 +118,7 @@ async def follow(
         request: the first request, with ``max_redirects=0``.
         max_redirects: how many redirects to follow.
         ask: makes one request.
+        ask_target: makes a request to the target of a redirect; by default ``ask``.
     """
     hop, result, hops = request, await ask(request), None
     while isinstance(result, FetchFault) and result.kind is FaultKind.REDIRECT_LIMIT and not result.final:
@@ -137,7 +141,7 @@ async def follow(
             first_url=request.first_url or request.url,
             last=len(hops.seen) > max_redirects,
         )
-        result = await ask(hop)
+        result = await (ask_target or ask)(hop)
     return result
 
 

@@ -141,9 +141,23 @@ class AiohttpFetcher:
         if request.redirected:
             guard.after_public()
         GUARD.set(guard)
+        headers = conditions_of(request.validators, request.url) if request.validators is not None else {}
         try:
+            url = URL(request.url, encoded=True)
+            if not guard.permits_host(url.raw_host or ""):
+                return fault_at(request.url, guard.kind, guard.refusal)
             async with asyncio.timeout(options.total_timeout_s):
-                return await self._fetch(request, guard)
+                if self._unguarded and request.redirected and (refusal := await self._name_refusal(guard, url)):
+                    return fault_at(request.url, FaultKind.REDIRECT_TARGET, refusal)
+                async with self._client.get().get(
+                    url,
+                    headers={**headers, **(request.signature or {})},
+                    allow_redirects=False,
+                    proxy=options.proxy,
+                    ssl=options.ssl_context or True,
+                    timeout=self._timeout,
+                ) as response:
+                    return await self._result(request, response, guard, is_conditional=bool(headers))
         except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
             detail = guard.refusal or without_tls(str(error)) or type(error).__name__
             return fault_at(request.url, _kind(error, guard), detail)
@@ -152,40 +166,9 @@ class AiohttpFetcher:
         """Close all connections. A later fetch opens new ones."""
         await self._client.aclose()
 
-    async def _fetch(self, request: FetchRequest, guard: AddressGuard) -> FetchResult:
-        url = URL(request.url, encoded=True)
-        host, port = url.raw_host or "", url.port or 0
-        if not guard.permits_host(host):
-            return fault_at(request.url, guard.kind, guard.refusal)
-        if self._unguarded and request.redirected:
-            refusal = await self._name_refusal(guard, host, port)
-            if refusal:
-                return fault_at(request.url, FaultKind.REDIRECT_TARGET, refusal)
-        conditions = {} if request.validators is None else conditions_of(request.validators, request.url)
-        async with self._client.get().get(
-            url,
-            headers={**conditions, **(request.signature or {})},
-            allow_redirects=False,
-            proxy=self.options.proxy,
-            ssl=self.options.ssl_context or True,
-            timeout=self._timeout,
-        ) as response:
-            # A mock of aiohttp, such as aioresponses, has no observer of the connection.
-            wire = response.wire if isinstance(response, WatchedResponse) else None
-            try:
-                if response.status in REDIRECTS:
-                    if self._session is not None and self.options.proxy is None and wire is not None and wire.peer:
-                        # A redirect from a private address may lead to another private address.
-                        await guard.was_at(wire.peer, host, port)
-                    redirect = unfollowed(request, response.status, response.headers.get("Location", ""))
-                    return replace(redirect, private=guard.private)
-                return await self._answer(request, response, conditional=bool(conditions))
-            finally:
-                if wire is not None:
-                    wire.detach()
-
-    async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
-        """Return the reason to refuse a redirect to ``host``, which a foreign resolver looks up; empty to permit it."""
+    async def _name_refusal(self, guard: AddressGuard, url: URL) -> str:
+        """Return why to refuse a redirect to a URL whose host a foreign resolver looks up; empty to permit it."""
+        host = url.raw_host or ""
         if self.options.unguarded_redirects:
             return ""
         if self.options.proxy is not None:
@@ -193,28 +176,41 @@ class AiohttpFetcher:
             private = guard.public_only and _LOCALHOST.fullmatch(host) is not None
             return f"a redirect to {host}, which is private; see unguarded_redirects" if private else ""
         try:
-            permitted = await guard.permits_name(host, port)
+            permitted = await guard.permits_name(host, url.port or 0)
         except OSError as error:
             problem = str(error) or "it takes too long"
             return f"a redirect to {host}, whose address cannot be checked ({problem}); see unguarded_redirects"
         return "" if permitted else f"{guard.refusal}: {host}; see unguarded_redirects"
 
-    async def _answer(
-        self, request: FetchRequest, response: aiohttp.ClientResponse, *, conditional: bool
+    async def _result(
+        self, request: FetchRequest, response: aiohttp.ClientResponse, guard: AddressGuard, *, is_conditional: bool
     ) -> FetchResult:
-        """Return the answer to a request, with its body."""
-        status, url, headers = response.status, request.url, joined_fields(response.headers)
-        if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self.options.proxy is not None:
-            raise aiohttp.ClientConnectionError("the proxy requires credentials")
-        if status not in SUCCESSFUL:  # only a successful response has a file to read
-            return FetchResponse(status, url, headers, conditional=conditional)
+        """Return the answer, with its body, or the redirect."""
+        status, url = response.status, request.url
+        # A mock of aiohttp, such as aioresponses, has no observer of the connection.
+        wire = response.wire if isinstance(response, WatchedResponse) else None
         try:
-            body, truncated = await _read(response, headers, self.options.max_body_bytes)
-        except BodyError as error:
-            return fault_at(url, error.kind, error.detail, status)
-        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-            return fault_at(url, FaultKind.TRUNCATED, f"the body broke off: {error}", status)
-        return FetchResponse(status, url, headers, body, truncated, conditional)
+            if status in REDIRECTS:
+                if self._session is not None and self.options.proxy is None and wire is not None and wire.peer:
+                    # A redirect from a private address may lead to another private address.
+                    await guard.was_at(wire.peer, response.url.raw_host or "", response.url.port or 0)
+                fault = unfollowed(request, status, response.headers.get("Location", ""))
+                return replace(fault, private=guard.private)
+            headers = joined_fields(response.headers)
+            if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self.options.proxy is not None:
+                raise aiohttp.ClientConnectionError("the proxy requires credentials")
+            if status not in SUCCESSFUL:  # only a successful response has a file to read
+                return FetchResponse(status, url, headers, conditional=is_conditional)
+            try:
+                body, truncated = await _read(response, headers, self.options.max_body_bytes)
+            except BodyError as error:
+                return fault_at(url, error.kind, error.detail, status)
+            except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+                return fault_at(url, FaultKind.TRUNCATED, f"the body broke off: {error}", status)
+            return FetchResponse(status, url, headers, body, truncated, is_conditional)
+        finally:
+            if wire is not None:
+                wire.detach()
 
 
 def _verifies(connector: aiohttp.BaseConnector | None) -> bool:
@@ -230,34 +226,31 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], li
     wire = response.wire if isinstance(response, WatchedResponse) else None
     if wire is not None:
         wire.most_bytes = _OVERHEAD * limit
-    octets = await _read_some(response)
-    body = BoundedBody(headers.get("content-encoding", "") if octets else "", limit)
-    while octets:
+    content, body = response.content, None
+    # The octets that are here need no wait.
+    while octets := content.read_nowait() or (b"" if content.is_eof() else await _read_some(response)):
+        body = body or BoundedBody(headers.get("content-encoding", ""), limit)
         if not body.feed(octets):
             response.close()  # the rest of the body is not needed
             return body.finish()
-        octets = await _read_some(response)
     # RFC 9112 6.3: a body with neither a length nor chunks extends to the close of the connection. RFC 9112 8: such a
     # body is incomplete if the close is not orderly.
     delimited = response.status == HTTPStatus.NO_CONTENT or coding == "chunked" or "content-length" in headers
     if not delimited and isinstance(response, WatchedResponse) and (wire is None or not wire.ended_cleanly):
         raise BodyError(FaultKind.TRUNCATED, "the connection broke, and nothing says how long the body is")
-    return body.finish()
+    return (b"", False) if body is None else body.finish()
 
 
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    """Return the next octets of the body; empty at its end.
+    """Wait for the next octets of the body; return nothing at its end.
 
     After a broken chunk aiohttp 3.14 closes the connection without waking the reader of the body. Checking the
     connection every second avoids waiting for the total timeout.
     """
-    content = response.content
-    if (octets := content.read_nowait()) or content.is_eof():
-        return octets  # the octets are here, so no wait is needed
     while True:
         try:
             async with asyncio.timeout(_INSPECT_S):
-                return await content.readany()
+                return await response.content.readany()
         except TimeoutError:
             connection = response.connection
             if connection is None or connection.transport is None or connection.transport.is_closing():

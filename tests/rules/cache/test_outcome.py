@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from politesse import CacheOptions
 from politesse._cache import outcome
 from politesse._cache.options import AccessPolicy
-from politesse._cache.outcome import Answer, ClockCorrection, Copy, Moment, Trouble, as_read, judged
+from politesse._cache.outcome import Answer, ClockCorrection, Copy, Moment, Record, Trouble, as_read, judged
 from politesse._http.freshness import names_another
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
@@ -69,7 +69,7 @@ def at(wall: float) -> Moment:
 
 
 def advance(copy: Copy | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Copy:
-    before = Copy(Origin.of(URL), "/robots.txt") if copy is None else copy
+    before = Copy.of_record(Origin.of(URL), "/robots.txt", Record(None, None)) if copy is None else copy
     return outcome.advance(before, result, policy.meaning_of(result), at(now_wall), policy, jitter)
 
 
@@ -134,11 +134,11 @@ def test_each_status_has_a_meaning() -> None:
     closing = [500, 501, 502, 503, 504, 505, 511, 520, 599, *nothing]
     meanings = dict.fromkeys(range(200, 300), SUCCESSFUL) | dict.fromkeys([*opening, 401, 403], UNAVAILABLE)
     meanings |= dict.fromkeys(closing, UNREACHABLE) | {429: AccessResult.TOO_MANY_REQUESTS}
-    assert {status: POLICY.classify(response(status)) for status in meanings} == meanings
+    assert {status: POLICY.meaning_of(response(status)) for status in meanings} == meanings
     meanings |= dict.fromkeys([401, 403], AccessResult.FORBIDDEN)
-    assert {status: FORBIDDING.classify(response(status)) for status in meanings} == meanings
-    assert _policy(on_too_many_requests="allow").classify(response(429)) is UNAVAILABLE
-    assert POLICY.classify(not_changed()) is None
+    assert {status: FORBIDDING.meaning_of(response(status)) for status in meanings} == meanings
+    assert _policy(on_too_many_requests="allow").meaning_of(response(429)) is UNAVAILABLE
+    assert POLICY.meaning_of(not_changed()) is None
 
 
 def _old() -> Copy:
