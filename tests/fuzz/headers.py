@@ -16,7 +16,7 @@ from typing import Final
 
 from politesse import CacheOptions, PacingOptions
 from politesse._cache.options import AccessPolicy
-from politesse._cache.outcome import Answer, Copy, Moment, Record, advance, judged
+from politesse._cache.outcome import DefiniteAnswer, Copy, Moment, Record, advance, judged
 from politesse._http.fields import joined_fields
 from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
@@ -166,7 +166,7 @@ def _names_the_copy(not_modified: FetchResponse, record: Copy | None) -> bool:
     return not (named and readable) or named.removeprefix("W/") == answer.etag.removeprefix("W/")
 
 
-def _check_answer(answer: Answer, now_wall: float, policy: AccessPolicy) -> None:
+def _check_answer(answer: DefiniteAnswer, now_wall: float, policy: AccessPolicy) -> None:
     successful = answer.result is AccessResult.SUCCESSFUL
     most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s
     assert answer.confirmed_wall == now_wall

@@ -246,6 +246,10 @@ class FileCache(ABC):
         copy.used = True
         return copy
 
+    def keep_bodies(self) -> None:
+        """Keep the files of later fetches in memory, unless a store keeps them, because further agents may ask."""
+        self.keeps_bodies = self._records is None
+
     def shut(self) -> None:
         """Stop answering at once: waiting and later calls raise ClosedError. Afterwards call ``aclose``."""
         if self._closed:
@@ -298,6 +302,8 @@ class FileCache(ABC):
         if agent:
             flight.agents.add(agent)
             self._agent = agent
+            if len(flight.agents) > 1:
+                self.keep_bodies()
         return flight
 
     def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
@@ -556,10 +562,6 @@ class RobotsCache(FileCache):
         """
         return self._get(origin.text, origin, ROBOTS_TXT, agent)
 
-    def keep_bodies(self) -> None:
-        """Keep the files of later fetches in memory, unless a store keeps them: another agent may ask for them."""
-        self.keeps_bodies = self._records is None
-
     def ask_ahead(self, origin: Origin, agent: str) -> None:
         """Start to make a copy that answers ``agent``, and do not wait for it."""
         if not self._closed:
@@ -590,8 +592,6 @@ class RobotsCache(FileCache):
     async def _read(self, flight: Flight, copy: Copy) -> Copy:
         if copy.result is AccessResult.SUCCESSFUL:
             agents = flight.agents or {self._agent}
-            if len(agents) > 1:
-                self.keep_bodies()
             if copy.body is not None and not agents <= copy.file.keys():
                 copy.file = await self._rules(copy.body, flight.origin, frozenset(agents))
             copy.rules = copy.file

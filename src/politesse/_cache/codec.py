@@ -17,13 +17,13 @@ from dataclasses import MISSING, asdict, fields
 from math import isfinite
 from typing import Any, Final, TypeVar
 
-from politesse._cache.outcome import Answer, Moment, Record, Trouble
+from politesse._cache.outcome import DefiniteAnswer, Moment, Record, Trouble
 from politesse._pacing.host_state import BackoffRecord, HostState
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
 from politesse.verdict import AccessResult, Bound
 
-Part = TypeVar("Part", Answer, Trouble, Moment, HostState, BackoffRecord)
+Part = TypeVar("Part", DefiniteAnswer, Trouble, Moment, HostState, BackoffRecord)
 
 _RECORD: Final = b"politesse/3 "
 _STATE: Final = b"politesse-pace/1 "
@@ -53,7 +53,7 @@ def decode(data: object, key: str) -> Record:
             raise ValueError("the content is cut off, or too long")
         text, _, body = plain.partition(b"\n")
         head = _head(text, key)
-        answer = _part(Answer, head["copy"])
+        answer = _part(DefiniteAnswer, head["copy"])
         return Record(answer, _part(Trouble, head["trouble"]), _part(Moment, head["moment"]), body)
 
 
@@ -119,7 +119,7 @@ def _head(text: bytes, key: str) -> dict[str, Any]:
     return head
 
 
-def _stored(part: Answer | Trouble | Moment | None) -> dict[str, object] | None:
+def _stored(part: DefiniteAnswer | Trouble | Moment | None) -> dict[str, object] | None:
     """Return those fields of ``part`` that do not have their default values."""
     if part is None:
         return None

@@ -14,7 +14,7 @@ from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from politesse._cache.outcome import Answer
+    from politesse._cache.outcome import DefiniteAnswer
     from politesse.robots import Dialect
 
 _TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
@@ -149,7 +149,7 @@ class FetchConditions:
     private_addresses: str = ""
     excuses_faults: bool = False
 
-    def permit(self, answer: Answer) -> bool:
+    def permit(self, answer: DefiniteAnswer) -> bool:
         """Return whether an answer, perhaps of another process, could have been fetched under these conditions."""
         return (
             answer.user_agent in ("", self.user_agent)

@@ -81,10 +81,10 @@ _STR_BYTES: Final = 49
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
 
 
-# No code changes an Answer, a Trouble or a Moment. The classes are not frozen, because each fetch makes an instance,
+# No code changes an DefiniteAnswer, a Trouble or a Moment. The classes are not frozen, because each fetch makes an instance,
 # and a frozen instance takes twice the time to make.
 @dataclass(slots=True)
-class Answer:
+class DefiniteAnswer:
     """The last definite answer.
 
     Attributes:
@@ -184,7 +184,7 @@ class Record(NamedTuple):
         body: the file of a SUCCESSFUL answer; otherwise empty.
     """
 
-    answer: Answer | None
+    answer: DefiniteAnswer | None
     trouble: Trouble | None
     moment: Moment | None = None
     body: bytes = b""
@@ -229,7 +229,7 @@ class Copy:
     path: str
     file: FileRules
     rules: FileRules
-    answer: Answer | None = None
+    answer: DefiniteAnswer | None = None
     trouble: Trouble | None = None
     moment: Moment | None = None
     body: bytes | None = None
@@ -255,7 +255,7 @@ class Copy:
         is_file = answer is not None and answer.result is AccessResult.SUCCESSFUL
         return cls(origin, path, NO_RULES, NO_RULES, answer, trouble, moment, body if is_file else None, moment)
 
-    def changed(self, answer: Answer | None, trouble: Trouble | None, moment: Moment | None) -> Copy:
+    def changed(self, answer: DefiniteAnswer | None, trouble: Trouble | None, moment: Moment | None) -> Copy:
         """Return a copy of the same file with other facts, which are not judged yet."""
         body, file = (None, NO_RULES) if answer is None else (self.body, self.file)
         return Copy(self.origin, self.path, file, NO_RULES, answer, trouble, moment, body, self.known)
@@ -482,10 +482,10 @@ def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy
     return min(_lifetime_s(result, known, now_wall, policy), longest_s)
 
 
-def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy: AccessPolicy) -> Answer:
+def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy: AccessPolicy) -> DefiniteAnswer:
     conditions = policy.conditions
     if isinstance(result, FetchFault):
-        return Answer(
+        return DefiniteAnswer(
             result=meaning,
             status=result.status,
             final_url=result.final_url,
@@ -499,7 +499,7 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
         )
     headers, successful = result.headers, meaning is AccessResult.SUCCESSFUL
     confirmed_wall = now_wall - result.age_s
-    return Answer(
+    return DefiniteAnswer(
         result=meaning,
         status=result.status,
         final_url=result.final_url,
@@ -514,7 +514,9 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
     )
 
 
-def _confirmed(answer: Answer, response: FetchResponse, now_wall: float, policy: AccessPolicy) -> Answer:
+def _confirmed(
+    answer: DefiniteAnswer, response: FetchResponse, now_wall: float, policy: AccessPolicy
+) -> DefiniteAnswer:
     """Return the answer after a 304. RFC 9111 4.3.4: headers of the 304 replace the same headers of the answer."""
     confirmed_wall = now_wall - response.age_s
     says_how_long = "cache-control" in response.headers or "expires" in response.headers
@@ -579,7 +581,9 @@ def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
     return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.outcomes.grace.closed_s
 
 
-def _without_answer(trouble: Trouble, answer: Answer | None, now_wall: float, policy: AccessPolicy) -> AccessResult:
+def _without_answer(
+    trouble: Trouble, answer: DefiniteAnswer | None, now_wall: float, policy: AccessPolicy
+) -> AccessResult:
     """Return the meaning of trouble without a usable answer."""
     if trouble.result is not AccessResult.UNREACHABLE or is_closed(trouble, now_wall, policy):
         return trouble.result
@@ -593,7 +597,7 @@ def _without_answer(trouble: Trouble, answer: Answer | None, now_wall: float, po
     return AccessResult.UNAVAILABLE if allows else AccessResult.UNREACHABLE
 
 
-def _counts_though_unavailable(answer: Answer | None, now_wall: float, policy: AccessPolicy) -> bool:
+def _counts_though_unavailable(answer: DefiniteAnswer | None, now_wall: float, policy: AccessPolicy) -> bool:
     """Return whether to use the file although robots.txt is unavailable (draft-koster-rep-00 2.3.1.3: for 24 hours)."""
     return (
         answer is not None
@@ -602,7 +606,7 @@ def _counts_though_unavailable(answer: Answer | None, now_wall: float, policy: A
     )
 
 
-def _serves_until_wall(answer: Answer, trouble: Trouble | None, policy: AccessPolicy) -> float:
+def _serves_until_wall(answer: DefiniteAnswer, trouble: Trouble | None, policy: AccessPolicy) -> float:
     fresh_until_wall = answer.confirmed_wall + answer.lifetime_s
     if trouble is None or trouble.result is AccessResult.TOO_MANY_REQUESTS:
         return fresh_until_wall

@@ -68,11 +68,11 @@ class Gatekeeper(AsyncOnly, AgentView):
             host, and a closed gate leaves its pace to the later gates of the process. Each gate keeps its own
             ``min_delay_s``; of the other PacingOptions, the strictest value of the open gates counts.
         store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
-            ``"sqlite:///robots.db"`` is relative, and ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
-            process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the
-            last request, the closure and the backoff of each host. The gatekeeper closes the store. A
-            LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would otherwise have its own
-            pace. To permit a pace for each process, set ``PacingOptions(scope="process")``.
+            ``"sqlite:///robots.db"`` is relative, and ``"sqlite:////var/lib/robots.db"`` is absolute. Without a store,
+            the gate keeps only compiled rules. A store that outlives the process also keeps the last request, the
+            closure and the backoff of each host. The gatekeeper closes the store. A LeasingStore, such as a RedisStore,
+            needs a ``fleet``, because each process would otherwise have its own pace. To permit a pace for each
+            process, set ``PacingOptions(scope="process")``.
         fleet: a Redis or Valkey: its URL, such as ``"redis://host:6379/0"``, or FleetOptions. All processes and
             machines with the same fleet behave as a single crawler. A fleet needs the extra ``redis``, and connects
             when it is first needed. Redis paces the requests of all processes together, and keeps the demands of hosts.

@@ -1,16 +1,15 @@
 """The cache of a gate, with everything around it that its tests want to see."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from politesse import CacheOptions, Gatekeeper, PacingOptions
 from politesse.events import ComponentFailed, Event, RobotsFetched
 from politesse.options import SharedPacer
 from politesse.origin import Origin
 from politesse.ports import Fetcher, FetchResponse, Store
-from politesse.stores import MemoryStore
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
 
 DAY = 86_400.0
@@ -26,6 +25,8 @@ OTHER = "otherbot"
 class Bench:
     """A gate of a process of its own; its waits have no jitter."""
 
+    usual_store: ClassVar[Callable[[], Store | None]] = staticmethod(lambda: None)
+
     def __init__(
         self,
         answers: dict[str, Answer | list[Answer]] | None = None,
@@ -37,7 +38,7 @@ class Bench:
     ) -> None:
         self.clock = clock or ManualClock()
         self.scripted = ScriptedFetcher(answers)
-        self.store = MemoryStore() if store is None else store
+        self.store: Any = Bench.usual_store() if store is None else store
         self.events: list[Event] = []
         pacer = SharedPacer(PacingOptions(scope="process"), clock=self.clock)
         fetcher = fetcher or self.scripted

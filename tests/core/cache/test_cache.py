@@ -9,6 +9,7 @@ from politesse import CacheOptions
 from politesse.errors import ClosedError, StoreError
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult, Validators
+from politesse.stores import MemoryStore
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.core.cache.caching import (
@@ -29,6 +30,8 @@ from tests.core.cache.caching import (
 )
 from tests.support.stores import KeptStore
 from tests.support.tasks import settle
+
+pytestmark = pytest.mark.usefixtures("_each_store")
 
 
 async def test_a_hundred_questions_about_an_unseen_origin_are_one_request_whoever_is_cancelled() -> None:
@@ -296,7 +299,7 @@ async def test_damaged_record_is_a_miss_published_and_overwritten() -> None:
 
 
 async def test_another_agent_gets_an_answer_where_the_store_lost_the_copy_and_the_site_is_unreachable() -> None:
-    async with caching({SITE: [FILE, 503]}) as bench:
+    async with caching({SITE: [FILE, 503]}, store=MemoryStore()) as bench:
         await bench.ask(agent=BOT)
         await bench.store.delete(SITE)
         async with asyncio.timeout(5):

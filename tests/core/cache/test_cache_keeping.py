@@ -33,6 +33,8 @@ from tests.core.cache.caching import (
 from tests.support.stores import KeptStore
 from tests.support.tasks import settle
 
+pytestmark = pytest.mark.usefixtures("_each_store")
+
 MORE_RULES = "".join(f"Disallow: /some/pages/{number}?query\nDisallow: /*/{number}$\n" for number in range(20))
 
 
@@ -62,7 +64,7 @@ async def test_a_record_that_is_stale_is_revalidated_with_its_validators() -> No
 
 
 async def test_backoff_survives_a_store_that_forgot() -> None:
-    async with caching({SITE: 503}) as bench:
+    async with caching({SITE: 503}, store=MemoryStore()) as bench:
         for wait_s in (60, 120, 240, 480):
             entry = await bench.ask()
             assert entry.source.not_before == bench.clock.wall() + wait_s
@@ -72,7 +74,7 @@ async def test_backoff_survives_a_store_that_forgot() -> None:
 
 
 async def test_a_new_agent_on_a_known_origin_is_compiled_from_the_store_without_a_request() -> None:
-    async with caching({SITE: FILE}) as bench:
+    async with caching({SITE: FILE}, store=MemoryStore()) as bench:
         first = await bench.ask()
         assert not first.answers(OTHER)
         bench.clock.advance(HOUR)
@@ -112,7 +114,7 @@ async def test_rules_that_origins_share_weigh_once() -> None:
 
 
 async def test_rules_that_agents_share_weigh_once() -> None:
-    async with caching({SITE: FILE + MORE_RULES}) as bench:
+    async with caching({SITE: FILE + MORE_RULES}, store=MemoryStore()) as bench:
         rules = (await bench.ask()).rules[BOT]
         alone = bench.cache.weight_bytes
         await bench.ask(agent="another-bot")
@@ -120,7 +122,7 @@ async def test_rules_that_agents_share_weigh_once() -> None:
 
 
 async def test_a_copy_that_serves_on_without_its_record_weighs_what_it_takes() -> None:
-    async with caching({SITE: [FILE, 503]}) as bench:
+    async with caching({SITE: [FILE, 503]}, store=MemoryStore()) as bench:
         before = await bench.ask()
         await bench.store.delete(SITE)
         await bench.ask_after(0.95 * DAY)
@@ -200,7 +202,7 @@ async def test_the_entries_weigh_about_what_they_take(answer: str | int, own: st
 
 async def test_an_entry_that_was_let_go_comes_back_from_the_store_without_a_request() -> None:
     sites: dict[str, Answer | list[Answer]] = {site_number(number): FILE for number in range(100)}
-    async with caching(sites, options=CacheOptions(max_entries_bytes=10_000)) as bench:
+    async with caching(sites, options=CacheOptions(max_entries_bytes=10_000), store=MemoryStore()) as bench:
         for number in range(100):
             await bench.ask(site_number(number))
         assert bench.cache.valid(site_number(0)) is None
@@ -258,7 +260,7 @@ async def test_an_agent_that_asks_while_a_big_file_is_read_is_answered_without_a
         return parse(body, dialect, origin=origin)
 
     monkeypatch.setattr(RobotsTxt, "parse", held_back)
-    async with caching({SITE: FILE + "#" * 200_000}) as bench:
+    async with caching({SITE: FILE + "#" * 200_000}, store=MemoryStore()) as bench:
         first = bench.start(agent=BOT)
         await asyncio.to_thread(reading.wait, 10)
         second = bench.start(agent=OTHER)
@@ -283,7 +285,7 @@ async def test_parser_that_raises_closes_the_gate_and_publishes_component_failed
 
 
 async def test_forgotten_file_is_fetched_again_without_condition() -> None:
-    async with caching({SITE: [file(etag='"x"'), 404]}) as bench:
+    async with caching({SITE: [file(etag='"x"'), 404]}, store=MemoryStore()) as bench:
         await bench.ask()
         await bench.cache.forget(Origin.of(SITE))
         assert bench.cache.valid(SITE) is None

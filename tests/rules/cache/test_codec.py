@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse._cache.codec import decode, decode_state, encode, encode_state, framed
-from politesse._cache.outcome import Answer, Moment, Record, Trouble
+from politesse._cache.outcome import DefiniteAnswer, Moment, Record, Trouble
 from politesse._pacing.host_state import BackoffRecord, HostState, joined
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
@@ -19,7 +19,7 @@ from politesse.verdict import CLOSINGS, AccessResult, Bound
 
 URL = "https://example.com/robots.txt"
 RECORD = Record(
-    answer=Answer(
+    answer=DefiniteAnswer(
         result=AccessResult.SUCCESSFUL,
         status=200,
         final_url=URL,
@@ -50,7 +50,7 @@ _TEXT = st.text(st.characters() | st.characters(categories=["Cs"]), max_size=60)
 _WALL = st.floats(0.0, 1e11)
 _STATUS = st.none() | st.integers(100, 999)
 _DEFINITE = st.builds(
-    Answer,
+    DefiniteAnswer,
     result=st.sampled_from(AccessResult),
     status=_STATUS,
     final_url=_TEXT,
@@ -171,7 +171,7 @@ def test_a_record_comes_back_as_it_was(record: Record) -> None:
 
 
 def test_a_head_has_no_field_with_its_default() -> None:
-    answer = Answer(AccessResult.SUCCESSFUL, 200, URL, "", "", 0.0, 0.0, cut_bytes=9)
+    answer = DefiniteAnswer(AccessResult.SUCCESSFUL, 200, URL, "", "", 0.0, 0.0, cut_bytes=9)
     data = encode(Record(answer, None), KEY)
     head = json.loads(zlib.decompress(data.removeprefix(VERSION)[16:]).partition(b"\n")[0])
     assert set(head["copy"]) - {"status", "result", "final_url", "etag", "last_modified"} == {
@@ -182,7 +182,7 @@ def test_a_head_has_no_field_with_its_default() -> None:
 
 
 def test_a_file_is_stored_compressed() -> None:
-    answer, body = Answer(AccessResult.SUCCESSFUL, 200, URL, "", "", 0.0, 0.0), b"Disallow: /private\n" * 10_000
+    answer, body = DefiniteAnswer(AccessResult.SUCCESSFUL, 200, URL, "", "", 0.0, 0.0), b"Disallow: /private\n" * 10_000
     assert len(encode(Record(answer, None, body=body), KEY)) < len(body) / 20
 
 

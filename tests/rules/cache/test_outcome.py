@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from politesse import CacheOptions
 from politesse._cache import outcome
 from politesse._cache.options import AccessPolicy
-from politesse._cache.outcome import Answer, ClockCorrection, Copy, Moment, Record, Trouble, as_read, judged
+from politesse._cache.outcome import DefiniteAnswer, ClockCorrection, Copy, Moment, Record, Trouble, as_read, judged
 from politesse._http.freshness import names_another
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
@@ -112,7 +112,7 @@ def _policy(dialect: Dialect = Dialect.RFC9309, **options: object) -> AccessPoli
     return CacheOptions(**options).policy(dialect)  # type: ignore[arg-type]
 
 
-def _answer(record: Copy) -> Answer:
+def _answer(record: Copy) -> DefiniteAnswer:
     assert record.answer is not None
     return record.answer
 
