@@ -16,7 +16,7 @@ from typing import Final
 
 from politesse import CacheOptions, PacingOptions
 from politesse._cache.options import AccessPolicy
-from politesse._cache.outcome import DefiniteAnswer, Copy, Moment, Record, advance, judged
+from politesse._cache.outcome import Copy, DefiniteAnswer, Moment, Record, advance, judged
 from politesse._http.fields import joined_fields
 from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota

@@ -27,7 +27,8 @@ A flight passes through these steps. It ends in a new copy, unless the request i
   agent whose rules were not read from a dropped body causes one new fetch of the origin.
 - The total size of the copies is limited. The eviction is "second chance": a hit only sets ``used``, and does not move
   the copy. As long as a task or a queue holds an evicted copy, it is found again. So each of many waiters goes on, even
-  if the cache has room for one copy only.
+  if the cache has room for one copy only. Without a store, the copies that were evicted last are held for a while, or
+  many sites in a cache that is too small would be fetched again and again, each before the last copy was used.
 
 Each kind of file has a subclass of FileCache. The subclass overrides the hooks at the end of FileCache: how to fetch a
 file, how to read it, which events to publish.
@@ -38,7 +39,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context
 from dataclasses import dataclass, field, replace
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
 
 
 _NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due within this time, because clocks differ
+_LINGERING_BYTES: Final = 1024 * 1024  # limits the evicted copies that are held, some hundred of usual size
 _PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # a file of this size is parsed in 3 ms at worst
 
 
@@ -200,6 +202,8 @@ class FileCache(ABC):
     ) -> None:
         self.entries: OrderedDict[str, Copy] = OrderedDict()
         self._evicted: WeakValueDictionary[str, Copy] = WeakValueDictionary()
+        self._lingering: deque[tuple[Copy, int]] = deque()  # the copies that were evicted last, with their sizes
+        self._lingering_bytes = 0
         self._fetcher = fetcher
         self._policy = policy
         self._max_bytes = max_bytes
@@ -262,7 +266,8 @@ class FileCache(ABC):
                 self._ending.append(flight.task)
         self.entries.clear()
         self._evicted.clear()
-        self.weight_bytes = 0
+        self._lingering.clear()
+        self.weight_bytes = self._lingering_bytes = 0
 
     async def aclose(self) -> None:
         """End all flights, then close all owned parts, even if a part raises an error."""
@@ -332,9 +337,12 @@ class FileCache(ABC):
         except BaseException as error:
             if is_ended_from_outside(error, asyncio.current_task()):
                 raise
-            # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer.
-            known = self._remembered(flight)
-            fault = internal_fault("the cache", error, flight.origin.text + flight.path)
+            # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer, and no
+            # older copy serves: a newer file may have been lost.
+            known, fault = (
+                self._remembered(flight),
+                internal_fault("the cache", error, flight.origin.text + flight.path),
+            )
             known = known.changed(None, known.trouble, known.moment)
             self._finish(flight, self._advanced(known, fault, AccessResult.UNREACHABLE))
             self._publisher.publish(ComponentFailed(flight.origin, self.component, error))
@@ -463,8 +471,14 @@ class FileCache(ABC):
                 oldest.used = False
                 self.entries[oldest_key] = oldest
             else:
-                self.weight_bytes -= oldest.release()
                 self._evicted[oldest_key] = oldest
+                size = oldest.release()
+                self.weight_bytes -= size
+                if self._records is None:
+                    self._lingering.append((oldest, size))
+                    self._lingering_bytes += size
+        while self._lingering_bytes > _LINGERING_BYTES:
+            self._lingering_bytes -= self._lingering.popleft()[1]
 
     # Hooks for the kinds of files.
 

@@ -245,14 +245,14 @@ class PacedFetcher:
             result = await follow(request, limit, partial(self._request, trip), partial(self._ask_target, trip))
             if result is None:  # this fetcher does not report redirect targets, so it has to follow redirects itself
                 result = await self._request(trip, replace(request, max_redirects=limit))
+            meaning = self.policy.meaning_of(result)
+            if not request.refresh and self.policy.opens(meaning):
+                for permit in trip.permits:
+                    permit.opened()
+            if result.status in CLOSING:
+                result = await with_closure(result, self.pacer, self.clock)
         except BaseException as error:  # noqa: BLE001 - a user's fetcher may raise any exception
             return fault_of_fetcher(error, request, self.publisher), AccessResult.UNREACHABLE
-        meaning = self.policy.meaning_of(result)
-        if not request.refresh and self.policy.opens(meaning):
-            for permit in trip.permits:
-                permit.opened()
-        if result.status in CLOSING:
-            result = await with_closure(result, self.pacer, self.clock)
         return result, meaning
 
     async def aclose(self) -> None:

@@ -52,8 +52,9 @@ class CacheOptions:
             seconds; a day to 30 days, or None for the choice of the dialect, in most dialects a day.
         retry_min_s: the first wait after a fault, doubled with each further fault; positive.
         retry_max_s: the longest such wait.
-        max_entries_bytes: about how much memory the compiled rules may take; the store has its own bound. The newest
-            file is kept even if it alone takes more.
+        max_entries_bytes: about how much memory the copies of robots.txt may take, most of it compiled rules; a store
+            has its own bound. The newest copy is kept even if it alone takes more. Without a store, the copies that
+            were evicted last are held as well, up to 1 MiB.
         max_site_files_bytes: about how much memory other files than robots.txt, such as data.txt, may take. The newest
             file is kept even if it alone takes more.
         max_concurrent_fetches: how many files of sites are fetched at once; positive. A fetch that takes longer than 50

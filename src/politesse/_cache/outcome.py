@@ -81,8 +81,8 @@ _STR_BYTES: Final = 49
 _NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
 
 
-# No code changes an DefiniteAnswer, a Trouble or a Moment. The classes are not frozen, because each fetch makes an instance,
-# and a frozen instance takes twice the time to make.
+# No code changes a DefiniteAnswer, a Trouble or a Moment. The classes are not frozen, because each fetch makes an
+# instance, and a frozen instance takes twice the time to make.
 @dataclass(slots=True)
 class DefiniteAnswer:
     """The last definite answer.

@@ -517,7 +517,7 @@ async def test_reservations_are_enforced_although_others_evict_them() -> None:
     reserved = {f"{site}/.well-known/tdmrep.json": tdmrep for site in SITES}
     for fragment in ("", "#part"):
         turns: list[str] = []
-        async with small_gate(answers=reserved, enforce_usage={"tdm"}, store=MemoryStore()) as gate:
+        async with small_gate(answers=reserved, enforce_usage={"tdm"}) as gate:
             takers = [take_all(gate, [f"{site}/page{fragment}", f"{site}/reserved"], turns) for site in SITES]
             await pass_time(gate.clock, [asyncio.create_task(taker) for taker in takers], 60.0)
         assert sorted(turns) == sorted(f"{site}/page{fragment}" for site in SITES)

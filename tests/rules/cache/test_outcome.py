@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from politesse import CacheOptions
 from politesse._cache import outcome
 from politesse._cache.options import AccessPolicy
-from politesse._cache.outcome import DefiniteAnswer, ClockCorrection, Copy, Moment, Record, Trouble, as_read, judged
+from politesse._cache.outcome import ClockCorrection, Copy, DefiniteAnswer, Moment, Record, Trouble, as_read, judged
 from politesse._http.freshness import names_another
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
