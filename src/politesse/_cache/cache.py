@@ -337,8 +337,8 @@ class FileCache(ABC):
         except BaseException as error:
             if is_ended_from_outside(error, asyncio.current_task()):
                 raise
-            # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer, and no
-            # older copy serves: a newer file may have been lost.
+            # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer. No
+            # older copy serves, because a newer file may have been lost.
             known, fault = (
                 self._remembered(flight),
                 internal_fault("the cache", error, flight.origin.text + flight.path),
