@@ -5,12 +5,26 @@ import zlib
 
 import pytest
 
-from politesse import Gatekeeper, Reason
+from politesse import CacheOptions, Gatekeeper, Reason
+from politesse.origin import Origin
 from politesse.ports import FetchRequest, FetchResponse, FetchResult, Validators
 from politesse.robots import Dialect
-from politesse.testing import ManualClock, ScriptedFetcher
+from politesse.testing import Answer, ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
-from tests.core.cache.caching import BOT, DAY, FILE, HOUR, OTHER, SITE, UA, caching, file, not_modified, status
+from tests.core.cache.caching import (
+    BOT,
+    DAY,
+    FILE,
+    HOUR,
+    OTHER,
+    SITE,
+    UA,
+    caching,
+    file,
+    not_modified,
+    site_number,
+    status,
+)
 
 
 async def test_nothing_is_encoded_or_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +122,22 @@ async def test_file_that_appears_is_read_for_the_agent_of_the_last_question() ->
         assert entry is not None
         assert not entry.rules[BOT].allowed("/private")
         assert bench.scripted.count(SITE) == 2
+
+
+async def test_copies_that_were_evicted_last_are_found_again_within_a_bound() -> None:
+    sites = [site_number(number) for number in range(20)]
+    for rules, fetches in (("", 1), ("".join(f"Disallow: /{number}/{'x' * 90}\n" for number in range(2_000)), 2)):
+        files: dict[str, Answer | list[Answer]] = {site: f"{FILE}{rules}# {site}" for site in sites}
+        clock = ManualClock(autojump=True)
+        async with caching(files, options=CacheOptions(max_entries_bytes=1), clock=clock) as bench:
+            for _ in range(2):
+                for site in sites:
+                    assert not (await bench.ask(site, OTHER)).rules[OTHER].allowed("/public")
+            assert len(bench.cache.entries) == 1
+            assert [bench.scripted.count(site) for site in sites] == [fetches] * 20
+            await bench.cache.forget(Origin.of(sites[0]))
+            await bench.ask(sites[0])
+            assert bench.scripted.count(sites[0]) == fetches + 1
 
 
 async def test_policy_tokens_need_no_fetch_of_their_own() -> None:
