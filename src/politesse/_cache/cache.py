@@ -398,11 +398,10 @@ class FileCache(ABC):
 
     async def _load(self, flight: Flight, records: StoredRecords) -> tuple[Copy, Copy | None]:
         """Return the copy from which to continue, and the copy to use if no fetch is needed."""
-        loaded = await records.load(flight.origin, partial(self._accepted, flight))
-        flight.lease = loaded.lease
-        known = None if loaded.record is None else self._usable(flight, loaded.record)
+        record, accepted, flight.lease = await records.load(flight.origin, partial(self._accepted, flight))
+        known = None if record is None else self._usable(flight, record)
         # Even if the store has lost the record, the backoff continues.
-        return known or self._remembered(flight), loaded.accepted
+        return known or self._remembered(flight), accepted
 
     def _accepted(self, flight: Flight, record: Record) -> Copy | None:
         """Return the copy of a record from the store, or None if the file must be fetched."""

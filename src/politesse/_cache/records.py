@@ -32,7 +32,7 @@ import random
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._cache.codec import decode, encode
 from politesse._cache.guarded_store import GuardedStore, StorePaused
@@ -61,20 +61,6 @@ _SPREAD: Final = 0.2
 _SOON_S: Final = 0.03  # after the end of a lease, its waiters ask within this time, one after the other
 _RENEWED_AFTER: Final = 1 / 3
 _MAX_DOUBTED: Final = 10_000
-
-
-class Loaded(NamedTuple):
-    """The result of a load.
-
-    Attributes:
-        record: the record; None if no record can be read.
-        accepted: the copy that ``accept`` has made of the record, if it was called; else None.
-        lease: the lease under which to fetch the file, or None; ``save`` or ``release`` ends it.
-    """
-
-    record: Record | None
-    accepted: Copy | None = None
-    lease: Lease | None = None
 
 
 class ReadingThreads:
@@ -143,15 +129,17 @@ class StoredRecords:
         self._held: dict[str, Lease] = {}
         self._renewal: Timer | None = None
 
-    async def load(self, origin: Origin, accept: Callable[[Record], Copy | None]) -> Loaded:
-        """Return the record of ``origin``.
+    async def load(
+        self, origin: Origin, accept: Callable[[Record], Copy | None]
+    ) -> tuple[Record | None, Copy | None, Lease | None]:
+        """Return the record of ``origin``, None if no record can be read.
 
-        With a LeasingStore, return a record that ``accept`` makes a copy of, or the lease to fetch one, or neither
-        after ``max_wait_s``.
+        With a LeasingStore, also return the copy that ``accept`` makes of the record, or the lease under which to fetch
+        a new one, or neither after ``max_wait_s``. ``save`` or ``release`` ends the lease.
         """
         if self._leasing is None:
             stored = await self._call(origin, self._store.get(origin.text))
-            return Loaded(None if stored is None else await self._decoded(stored, origin))
+            return None if stored is None else await self._decoded(stored, origin), None, None
         key, version, record = origin.text, "", None
         wait_s, end_mono = _FIRST_WAIT_S, self._clock.monotonic() + self._max_wait_s
         while True:
@@ -159,16 +147,16 @@ class StoredRecords:
             found = await self._call(origin, self._store.call(asking))
             if isinstance(found, Lease):
                 self._hold(key, found)
-                return Loaded(record, lease=found)
+                return record, None, found
             if isinstance(found, VersionedRecord) and found.version != version:
                 version = found.version
                 record = await self._decoded(found.record, origin)
                 accepted = None if record is None else accept(record)
                 if accepted is not None:
-                    return Loaded(record, accepted)
+                    return record, accepted, None
                 continue
             if found is None or self._clock.monotonic() >= end_mono:
-                return Loaded(record)
+                return record, None, None
             left_s = wait_s if isinstance(found, VersionedRecord) else found.left_s + self._jitter() * _SOON_S
             await self._clock.sleep(min(wait_s * (1.0 + _SPREAD * self._jitter()), left_s))
             wait_s = min(_LONGER * wait_s, _LONGEST_WAIT_S)

@@ -181,7 +181,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
         clock=clock,
         publisher=publisher,
         max_wait_s=limit_s,
-        keeps_bodies=bool(ledger or purposes or policy_tokens),
+        keeps_bodies=ledger is not None or bool(purposes) or policy_tokens is not None,
     )
     state = GateState(
         identity=identity,

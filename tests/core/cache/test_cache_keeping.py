@@ -73,6 +73,17 @@ async def test_backoff_survives_a_store_that_forgot() -> None:
         assert bench.scripted.count(SITE) == 4
 
 
+async def test_file_that_the_store_has_lost_is_fetched_without_condition_and_stored_again() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    async with caching({SITE: file(etag='"x"')}, store=store, clock=clock) as bench:
+        await bench.ask()
+        await store.delete(SITE)
+        await bench.ask_after(0.95 * DAY)
+        assert [request.validators for request in bench.scripted.requests] == [None, None]
+    async with caching({SITE: 503}, store=store, clock=clock) as later:
+        assert not (await later.ask()).rules[BOT].allowed("/private")
+
+
 async def test_a_new_agent_on_a_known_origin_is_compiled_from_the_store_without_a_request() -> None:
     async with caching({SITE: FILE}, store=MemoryStore()) as bench:
         first = await bench.ask()
