@@ -433,8 +433,6 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
             refresh_wall = trouble.retry_wall
             if trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < refresh_wall:
                 copy.not_before = refresh_wall
-        if copy.result is AccessResult.SUCCESSFUL:
-            copy.rules = copy.file
     elif trouble is not None and now_wall < trouble.retry_wall:
         until_wall = trouble.retry_wall
         if closed:

@@ -84,6 +84,18 @@ async def test_file_that_the_store_has_lost_is_fetched_without_condition_and_sto
         assert not (await later.ask()).rules[BOT].allowed("/private")
 
 
+async def test_failure_is_stored_without_a_file_that_the_store_has_lost() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    async with caching({SITE: [FILE, 503]}, store=store, clock=clock) as bench:
+        await bench.ask()
+        await store.delete(SITE)
+        assert (await bench.ask_after(0.95 * DAY)).source.result is AccessResult.SUCCESSFUL
+        assert "503" in (await bench.ask()).source.fault
+    async with caching({SITE: 503}, store=store, clock=clock) as later:
+        assert (await later.ask()).source.result is AccessResult.UNREACHABLE
+        assert later.scripted.requests == []
+
+
 async def test_a_new_agent_on_a_known_origin_is_compiled_from_the_store_without_a_request() -> None:
     async with caching({SITE: FILE}, store=MemoryStore()) as bench:
         first = await bench.ask()

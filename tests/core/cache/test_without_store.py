@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from politesse import CacheOptions, Gatekeeper, Reason
+from politesse import CacheOptions, Gatekeeper, PacingOptions, Reason
 from politesse.origin import Origin
 from politesse.ports import FetchRequest, FetchResponse, FetchResult, Validators
 from politesse.robots import Dialect
@@ -73,6 +73,18 @@ async def test_view_that_is_made_first_needs_no_fetch_of_its_own() -> None:
         assert await gate.check(f"{SITE}/public")
         assert not await other.check(f"{SITE}/public")
     assert fetcher.count(SITE) == 1
+
+
+async def test_fetch_for_a_later_agent_delays_no_page_that_is_due() -> None:
+    clock, fetcher = ManualClock(autojump=True), ScriptedFetcher({SITE: FILE})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(min_delay_s=10)) as gate:
+        await gate.check(f"{SITE}/public")
+        await clock.sleep(100)
+        await gate.agent(tokens=OTHER, user_agent="otherbot/1.0").check(f"{SITE}/public")
+        assert fetcher.count(SITE) == 2
+        before_mono = clock.monotonic()
+        async with gate.turn(f"{SITE}/public"):
+            assert clock.monotonic() - before_mono < 1
 
 
 async def test_agent_that_comes_while_the_site_fails_waits_for_the_backoff() -> None:
@@ -165,6 +177,25 @@ async def test_wall_clock_that_is_set_back_shortens_no_wait_and_lengthens_no_lif
         assert (await bench.ask()).source.result is AccessResult.UNREACHABLE
         bench.clock.advance(1)
         assert (await bench.ask()).source.result is AccessResult.SUCCESSFUL
+
+
+async def test_all_times_of_a_source_move_with_a_wall_clock_that_is_set_back() -> None:
+    rows: list[tuple[list[Answer], float]] = [([FILE, 503], 0.95 * DAY), ([503, 503], 100.0)]
+    for answers, seconds in rows:
+        async with caching({SITE: answers}) as bench:
+            await bench.ask()
+            await bench.ask_after(seconds)
+            before = (await bench.ask()).source
+            bench.clock.set_wall(bench.clock.wall() - HOUR)
+            entry = await bench.ask()
+            moved = {
+                name: getattr(before, name) - getattr(entry.source, name)
+                for name in ("fetched_wall", "fresh_until_wall", "not_before", "failing_since_wall")
+                if getattr(before, name) is not None
+            }
+            assert set(moved.values()) == {HOUR}, moved
+            assert len(moved) == (2 if before.failing_since_wall is None else 4)
+            assert (entry.source.result, entry.source.fault) == (before.result, before.fault)
 
 
 async def test_fetcher_that_follows_a_redirect_itself_closes_and_paces_the_host_that_answered() -> None:
