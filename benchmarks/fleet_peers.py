@@ -19,7 +19,7 @@ from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.wire import wire_to
-from politesse._pacing.local import LocalPacer
+from politesse._pacing.hosts import Hosts
 from politesse._pacing.pace import PacingOptions
 from politesse.clock import SystemClock
 from politesse.events import Publisher
@@ -47,7 +47,7 @@ def pacer_at(wire: FleetWire, interval_s: float, fleet: FleetOptions | None = No
     clock, publisher = SystemClock(), Publisher()
     link = FleetLink(wire, fleet or FleetOptions(), clock=clock, publisher=publisher)
     options = PacingOptions(min_delay_s=interval_s, adaptive_factor=0.0)
-    return FleetPacer(options, link, partial(LocalPacer, clock=clock), clock=clock, publisher=publisher)
+    return FleetPacer(options, link, partial(Hosts, clock=clock), clock=clock, publisher=publisher)
 
 
 class PolitesseFleet:

@@ -1,4 +1,4 @@
-"""The documentation site: all links lead somewhere, the reference has all public names, no page asks another server."""
+"""The documentation site: it builds without a warning, has all public names, and asks no other server."""
 
 import importlib
 import os
@@ -8,7 +8,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
 from playwright.async_api import Route
@@ -69,21 +69,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pages(site: Path) -> dict[str, Html]:
     found = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     return {path.removesuffix("index.html"): Html(text) for path, text in found.items()}
-
-
-def test_each_link_leads_to_a_page_and_an_anchor(site: Path, pages: dict[str, Html]) -> None:
-    broken = []
-    for place, page in pages.items():
-        for link in page.links:
-            target, anchor = urldefrag(urljoin(HERE + place, link))
-            if not target.startswith(HERE):
-                continue
-            path = unquote(urlsplit(target).path)[1:]
-            known = path in pages and (not anchor or unquote(anchor) in pages[path].anchors)
-            if not known and (anchor or not (site / path).is_file()):
-                broken.append(f"{place}: {link}")
-    assert broken == []
-    assert sum(len(page.links) for page in pages.values()) > 1000
 
 
 def test_each_guide_and_each_public_module_has_a_page(pages: dict[str, Html]) -> None:

@@ -252,7 +252,7 @@ def test_interrupted_wait_leaves_the_line(gate: Gate, pool: ThreadPoolExecutor, 
 
 
 @needs_signals
-def test_turn_that_is_granted_after_the_interrupt_is_given_back(gate: Gate, interrupt: Callable[[], None]) -> None:
+def test_turn_granted_after_ctrl_c_is_given_back(gate: Gate, interrupt: Callable[[], None]) -> None:
     over = threading.Event()
 
     async def work(view: AgentView) -> Turn:
@@ -269,9 +269,7 @@ def test_turn_that_is_granted_after_the_interrupt_is_given_back(gate: Gate, inte
 
 @needs_signals
 @pytest.mark.parametrize("several", [False, True])
-def test_turn_that_is_granted_before_the_interrupt_is_given_back(
-    gate: Gate, interrupt: Callable[[], None], *, several: bool
-) -> None:
+def test_turn_granted_before_ctrl_c_is_given_back(gate: Gate, interrupt: Callable[[], None], *, several: bool) -> None:
     loops: list[asyncio.AbstractEventLoop] = []
     over, delivered = threading.Event(), threading.Event()
 

@@ -20,7 +20,7 @@ from politesse._cache.outcome import Copy, DefiniteAnswer, Moment, Record, advan
 from politesse._http.fields import joined_fields
 from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
-from politesse._pacing.backoff import HostBackoff
+from politesse._pacing.demand import Demand
 from politesse._pacing.pace import Pace
 from politesse._pacing.refusals import Meaning, challenge_of, meaning_of
 from politesse.origin import Origin
@@ -56,7 +56,7 @@ class Site:
     pacing: PacingOptions
     now_wall: float = _START_WALL
     record: Copy | None = None
-    backoff: HostBackoff = field(default_factory=HostBackoff)
+    backoff: Demand = field(default_factory=Demand)
     file: bytes | None = None  # of the last 2xx, unless a later answer contradicts it
     absent: bool = False  # whether the last decisive answer was that there is no file
     failing_since: float | None = None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from politesse import Gatekeeper, HostPolicy, InvalidURL, PacingOptions, Reason
 from politesse._cache.codec import decode_state, encode_state
 from politesse._pacing.host_state import HostState
-from politesse._pacing.local import LocalPacer
+from politesse._pacing.hosts import Hosts
 from politesse.ports import FetchRequest, FetchResponse, FetchResult, Permit
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -261,11 +261,12 @@ def of_quota(remaining: int, reset_s: int) -> dict[str, str]:
     return {f"x-ratelimit-{name}": str(value) for name, value in quota.items()}
 
 
+PRICE: Final = {"crawler-price": "USD 1"}
 REQUESTS: Final = st.lists(
     st.builds(
         Request,
-        st.sampled_from([200, 404, 429, 503, 503, 500]),
-        st.sampled_from([{}, {}, {"retry-after": "30"}, {"retry-after": "3600"}, of_quota(10, 300), of_quota(0, 90)]),
+        st.sampled_from([200, 404, 402, 429, 503, 503, 500]),
+        st.sampled_from([{}, PRICE, {"retry-after": "30"}, {"retry-after": "3600"}, of_quota(9, 300), of_quota(0, 90)]),
         st.sampled_from([0.0, 0.25, 5.0, 90.0]),
         st.sampled_from([0.0, 0.0, 0.5, 2.0, 15.0, 100.0, 650.0, 4_000.0]),
         st.sampled_from([0, 0, 10, 200]),
@@ -298,8 +299,8 @@ async def started(requests: list[Request], *, restarts: bool) -> list[float]:
     """Return when each request starts, by the wall clock."""
     disk, clock, moments = Disk(), ManualClock(MIDNIGHT), list[float]()
 
-    def make() -> LocalPacer:
-        pacer = LocalPacer(PacingOptions(min_delay_s=1.0), clock=clock, jitter=lambda: 0.0)
+    def make() -> Hosts:
+        pacer = Hosts(PacingOptions(min_delay_s=1.0), clock=clock, jitter=lambda: 0.0)
         if restarts:
             pacer.remember(lambda _: disk)
         return pacer

@@ -1,8 +1,8 @@
 """Everything that can happen to a pacer, in any order: no permit early, none lost, no waiter left behind.
 
 Two agents make requests. The robots.txt of a host states a delay for each, and may state another one at any time; what
-it states for one must never bind the other. Turns that are held for too long expire, and refusals in a row close a host
-for longer and longer.
+it states for one must never bind the other. Turns that are held for too long expire. Each refusal closes a host for the
+same time here.
 """
 
 import asyncio
@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from politesse import PacingOptions
-from politesse._pacing.host import PacedHost
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.permit import LocalPermit
+from politesse._pacing.hosts import Hosts, LocalPermit
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, Publisher, TurnExpired
 from politesse.ports import TurnRequest
@@ -41,13 +39,9 @@ WALL_S: Final = 1e-4
 MAX_TURN_S: Final = 40.0
 ROUNDED_S: Final = 1e-9
 """Differences of monotonic times are rounded."""
-BACKOFF_S: Final = 3.0
-MOST_BACKOFF_S: Final = 60.0
+CLOSED_S: Final = 5.0
 DAY_S: Final = 86_400.0
-REFUSED_S: Final = 4.0
-REFUSED_AFTER: Final = 2
-PRICE: Final = {"crawler-price": "USD 1"}
-STATUSES = st.sampled_from((200, 200, 200, 404, 402, 403, 429, 502, 503))
+STATUSES = st.sampled_from((200, 200, 200, 404, 429, 502, 503))
 MOST_WATCHERS: Final = 3
 OFFER_S: Final = 0.05
 """For how long a watcher that was called keeps its place."""
@@ -70,58 +64,10 @@ class Host:
         self.watching = 0
         self.called_agent = ""  # of the watcher that was called last
         self.called_mono = float("-inf")
-        self.agents: dict[LocalPermit, str] = {}
-        self.answered_s: dict[LocalPermit, float] = {}
-        self.slot: PacedHost | None = None
-        self.backoff_s = self.refusal_s = 0.0
-        self.denials = 0
-        self.refused_mono = float("-inf")
-        self.remembered_mono = self.denials_until_mono = float("-inf")
 
-    def forget(self) -> None:
-        self.backoff_s = self.refusal_s = 0.0
-        self.denials = 0
-
-    def answered(self, permit: LocalPermit, status: int, after_s: float, now_mono: float) -> None:
-        """Close it after a refusal, for ``after_s`` at least; halve the backoff after any other answer."""
-        agent = self.agents[permit]
-        first_s = max(BACKOFF_S, 4.0 * max(FLOOR_S, self.delay_s[agent]))
-        if permit not in self.answered_s:
-            self.answered_s[permit] = now_mono - permit.started_mono
-            if permit.started_mono >= self.remembered_mono:
-                self.backoff_s = self.refusal_s = 0.0
-            if permit.started_mono >= self.denials_until_mono:
-                self.denials = 0
-        is_new = now_mono - self.answered_s[permit] > self.refused_mono
-        if status == 403:
-            self.denials += 1
-            self.denials_until_mono = now_mono + REFUSED_S
-        elif status == 200:
-            self.denials = 0
-        least_s = self._doubled(status, first_s, now_mono, is_new=is_new)
-        closed_s = min(max(after_s, least_s), MOST_BACKOFF_S)
-        if closed_s:
-            self.closed_mono = max(self.closed_mono, now_mono + closed_s)
-        longest_s = min(max(self.backoff_s, self.refusal_s), DAY_S)
-        until_mono = self.closed_mono + longest_s
-        self.remembered_mono = until_mono if longest_s else min(self.remembered_mono, until_mono)
-
-    def _doubled(self, status: int, first_s: float, now_mono: float, *, is_new: bool) -> float:
-        """Return for how long an answer closes it by itself, after all answers before."""
-        if status in {429, 502, 503}:
-            if is_new or not self.backoff_s:
-                self.backoff_s = min(max(first_s, 2 * self.backoff_s), MOST_BACKOFF_S)
-            self.refused_mono = now_mono
-            return self.backoff_s
-        if status == 402 or (status == 403 and (self.refusal_s or self.denials >= REFUSED_AFTER)):
-            if is_new or not self.refusal_s:
-                self.refusal_s = max(REFUSED_S, 2 * self.refusal_s)
-            self.refused_mono = now_mono
-            return self.refusal_s
-        self.backoff_s = self.backoff_s / 2 if self.backoff_s >= 2 * first_s else 0.0
-        if status == 200:
-            self.refusal_s = self.refusal_s / 2 if self.refusal_s >= 2 * REFUSED_S else 0.0
-        return 0.0
+    def answered(self, status: int | None, now_mono: float, *, asks: bool = False) -> None:
+        if asks or status in {429, 502, 503}:
+            self.closed_mono = max(self.closed_mono, now_mono + CLOSED_S)
 
     def ready_mono(self, agent: str) -> float:
         return max(self.last_mono + max(FLOOR_S, self.delay_s[agent]), self.closed_mono - WALL_S)
@@ -155,15 +101,13 @@ class PacerMachine(RuleBasedStateMachine):
         options = PacingOptions(
             min_delay_s=FLOOR_S,
             adaptive_factor=0.0,
-            backoff_min_s=BACKOFF_S,
-            backoff_max_s=MOST_BACKOFF_S,
-            refused_min_s=REFUSED_S,
-            refused_after=REFUSED_AFTER,
+            backoff_min_s=CLOSED_S,
+            backoff_max_s=CLOSED_S,
             max_turn_s=MAX_TURN_S,
         )
         publisher = Publisher()
         publisher.subscribe(self.published)
-        self.pacer = LocalPacer(options, clock=self.clock, jitter=lambda: 0.0, publisher=publisher)
+        self.pacer = Hosts(options, clock=self.clock, jitter=lambda: 0.0, publisher=publisher)
         self.error: str = ""
         self.expired: list[LocalPermit] = []
         self.requests = 0
@@ -259,8 +203,8 @@ class PacerMachine(RuleBasedStateMachine):
         """Say before the end what was answered: a refusal binds at once."""
         host, permit = self._pick(pick)
         host.under_way.append(permit)
-        permit.observe(status, PRICE)
-        host.answered(permit, status, 0.0, self.clock.monotonic())
+        permit.observe(status)
+        host.answered(status, self.clock.monotonic())
 
     @precondition(lambda self: self.expired)
     @rule(pick=st.integers(0, 99), status=st.sampled_from((200, 429)))
@@ -278,11 +222,6 @@ class PacerMachine(RuleBasedStateMachine):
         assert now >= host.ready_mono(agent), "a permit came early"
         assert len(host.under_way) < host.at_once
         host.under_way.append(permit)
-        host.agents[permit] = agent
-        if permit.paced is not host.slot:
-            assert now >= max(host.remembered_mono, host.denials_until_mono) - WALL_S, "a refusal was forgotten early"
-            host.slot = permit.paced
-            host.forget()
         host.befores.append((permit, host.last_mono))
         host.last_mono = now
 
@@ -293,14 +232,12 @@ class PacerMachine(RuleBasedStateMachine):
         waiting[pick % len(waiting)].cancel()
 
     @precondition(lambda self: any(host.under_way for host in self.hosts.values()))
-    @rule(pick=st.integers(0, 99), status=st.none() | STATUSES, after_s=st.booleans())
-    def finish(self, pick: int, status: int | None, after_s: bool) -> None:  # noqa: FBT001 - drawn
+    @rule(pick=st.integers(0, 99), status=st.none() | STATUSES, asks=st.booleans())
+    def finish(self, pick: int, status: int | None, asks: bool) -> None:  # noqa: FBT001 - drawn
         host, permit = self._pick(pick)
-        headers = PRICE | ({"retry-after": "5"} if after_s else {})
-        now = self.clock.monotonic()
         if status is not None:
-            permit.observe(status, headers)
-            host.answered(permit, status, 5.0 if after_s else 0.0, now)
+            permit.observe(status, {"retry-after": f"{CLOSED_S:.0f}"} if asks else {})
+            host.answered(status, self.clock.monotonic(), asks=asks)
         permit.end()
         self._ended(host)
 
@@ -331,8 +268,6 @@ class PacerMachine(RuleBasedStateMachine):
         self.pacer.close_host(name, self.clock.wall() + for_s, Bound.RETRY_AFTER)
         if for_s > 0:
             host.closed_mono = max(host.closed_mono, self.clock.monotonic() + for_s)
-            if host.slot is not None and self.pacer._hosts.get(name) is host.slot:  # it has not forgotten the refusal
-                host.remembered_mono = host.closed_mono + min(max(host.backoff_s, host.refusal_s), DAY_S)
 
     @precondition(lambda self: not self.closed)
     @rule(name=HOSTS, opened=st.booleans())

@@ -1,22 +1,21 @@
 """Everything that can happen to a queue, in any order: no URL lost or handed out twice, nobody early, nobody left."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from politesse import CacheOptions, ClosedError, Gatekeeper, PacingOptions, Reason, Verdict
+from politesse import CacheOptions, ClosedError, Gatekeeper, NotYet, PacingOptions, Reason, Verdict
 from politesse.origin import Origin
-from politesse.ports import TurnRequest
+from politesse.ports import FetchPermit, Pacer, Permit, TurnRequest
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.contract.pacers.remote_pacer import RemotePacer
 from tests.support.examples import examples
 from tests.support.tasks import settle
 
@@ -34,6 +33,8 @@ ANSWERS: Final[dict[str, str | int]] = {
 }
 LONG_S: Final = 150.0  # more than closures, deferrals and intervals take together
 EPSILON_S: Final = 1e-6
+TRIP: Final = 3
+"""Steps of the event loop that a message to a late pacer takes."""
 
 
 @dataclass(order=True)
@@ -418,11 +419,43 @@ class QueueMachine(RuleBasedStateMachine):
         self.joiners = {task: since for task, since in self.joiners.items() if not task.done()}
 
 
-class LatePacer(RemotePacer):
+class LatePacer:
     """A pacer whose answers come some steps late, as those of a fleet; it reserves nothing for callbacks."""
 
+    def __init__(self, pacer: Pacer) -> None:
+        self._pacer = pacer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pacer, name)
+
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
-        self.send(lambda: self.server.when_ready(request, callback))
+        def send(steps: int) -> None:
+            if steps:
+                asyncio.get_running_loop().call_soon(send, steps - 1)
+            else:
+                self._pacer.when_ready(request, callback)
+
+        send(TRIP)
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
+        await self._trip()
+        answers = await self._pacer.try_starts(requests)
+        try:
+            await self._trip()
+        except asyncio.CancelledError:
+            for answer in answers:
+                if not isinstance(answer, NotYet):
+                    answer.give_back()
+            raise
+        return answers
+
+    async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
+        await self._trip()
+        return await self._pacer.start_fetch(request, made=made)
+
+    async def _trip(self) -> None:
+        for _ in range(TRIP):
+            await asyncio.sleep(0)
 
 
 class LateQueueMachine(QueueMachine):
@@ -430,7 +463,8 @@ class LateQueueMachine(QueueMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate.pacer = self.gate.state.pacer = LatePacer(self.gate.state.pacer, self.clock)
+        late: Any = LatePacer(self.gate.state.pacer)
+        self.gate.pacer = self.gate.state.pacer = late
 
 
 @pytest.mark.parametrize(

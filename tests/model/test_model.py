@@ -10,9 +10,8 @@ import pytest
 
 from politesse._gate.agent import Agent
 from politesse._gate.state import GateState
-from politesse._pacing.host import PacedHost
-from politesse._pacing.local import FetchLines
-from politesse._pacing.permit import LocalPermit
+from politesse._pacing.fetch_lines import FetchLines
+from politesse._pacing.hosts import Host, Lane, LocalPermit
 from politesse.queue._dispatch import Dispatcher
 from politesse.queue._limits import Limits
 from tests.model.runs import run
@@ -40,12 +39,14 @@ def test_a_run_is_the_same_each_time() -> None:
 
 
 def starts_early(patch: pytest.MonkeyPatch) -> None:
-    start_of = PacedHost.start_of
+    look = Host.look
 
-    def early(self: PacedHost, *given: Any) -> Any:
-        return start_of(self, *given)._replace(ready_mono=-inf)
+    def early(self: Host, lane: Lane, *given: Any) -> Any:
+        lane.start = look(self, lane, *given)._replace(ready_mono=-inf)
+        lane.ready_mono = -inf
+        return lane.start
 
-    patch.setattr(PacedHost, "start_of", early)
+    patch.setattr(Host, "look", early)
 
 
 def skips_robots(patch: pytest.MonkeyPatch) -> None:

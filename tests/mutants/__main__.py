@@ -4,20 +4,16 @@
 saves each result at once, so it may be stopped, and ends with a table. A mutant with a note is not judged again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.mutants.drawing import Mutant, draw
 from tests.mutants.judging import TIERS, Judge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).parents[2]
 LIST: Final = Path(__file__).with_name("list.jsonl")

@@ -1,16 +1,12 @@
 """Draws lines of the source at random, and breaks each by one edit."""
 
-from __future__ import annotations
-
 import ast
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
+from typing import Any, Final
 
 _SWAPS: Final = (
     "Lt=LtE,GtE LtE=Lt,Gt Gt=GtE,LtE GtE=Gt,Lt Eq=NotEq NotEq=Eq Is=IsNot IsNot=Is In=NotIn NotIn=In "

@@ -3,8 +3,6 @@
 All tests run once with unbroken lines, each of which notes the tests that run it. A mutant is judged by these tests.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import os
@@ -14,16 +12,14 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tests.mutants.drawing import Mutant
+from tests.mutants.drawing import Mutant
 
 # ``full`` has what ``.ci/run`` runs beyond ``quick``.
 _BEYOND: Final = "(full or hypothesis) and not weekly"

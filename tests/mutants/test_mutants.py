@@ -10,8 +10,7 @@ from tests.mutants.__main__ import main
 SOURCE = '''"""A docstring with 1 and 2."""
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import json
+import json
 
 LEAST = 18
 

@@ -305,27 +305,15 @@ def fetcher() -> ScriptedFetcher:
 
 
 async def test_verdict_is_on_the_text_that_is_sent(gate: Gatekeeper) -> None:
-    for _ in range(2):  # before and after the file is known
-        verdict = await gate.check(HUMAN)
-        assert (verdict.url, verdict.reason) == (SENT.removesuffix("#part"), Reason.DISALLOW_RULE)
+    sent = {
+        HUMAN: SENT.removesuffix("#part"),
+        URL("https://a.test/ä", encoded=True): "https://a.test/ä",
+        URL("https://müller.test/ä"): "https://xn--mller-kva.test/%C3%A4",
+    }
+    for url, text in [*sent.items()] * 2:  # before and after the file is known
+        verdict = await gate.check(url)
+        assert (verdict.url, verdict.reason) == (text, Reason.DISALLOW_RULE)
         assert type(verdict.url) is str
-
-
-async def test_as_encoded_url_is_judged_as_it_is_written(gate: Gatekeeper) -> None:
-    verdict = await gate.check(URL("https://a.test/ä", encoded=True))
-    assert (verdict.url, verdict.reason) == ("https://a.test/ä", Reason.DISALLOW_RULE)
-
-
-async def test_internationalised_host_is_that_of_the_request(gate: Gatekeeper) -> None:
-    verdict = await gate.check(URL("https://müller.test/ä"))
-    assert (verdict.url, verdict.allowed) == ("https://xn--mller-kva.test/%C3%A4", False)
-
-
-async def test_peek_answers_a_known_origin_and_none_else(gate: Gatekeeper) -> None:
-    assert gate.peek(OPEN) is None
-    await gate.check(OPEN)
-    assert gate.peek(OPEN)
-    assert not gate.peek(HUMAN)
 
 
 async def test_turns_are_taken_for_a_url_and_name_its_text(gate: Gatekeeper) -> None:
@@ -338,12 +326,14 @@ async def test_turns_are_taken_for_a_url_and_name_its_text(gate: Gatekeeper) -> 
     assert not isinstance(gate.try_turn(OPEN), Turn)  # in the interval
 
 
-async def test_methods_of_an_origin_take_a_url(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
+async def test_other_methods_take_a_url(gate: Gatekeeper, fetcher: ScriptedFetcher) -> None:
     assert (await gate.sitemaps(OPEN)).urls == ("https://a.test/map.xml",)
     usage = await gate.usage(OPEN)
     assert usage is not None
     assert usage.preference("ai-train") == "disallowed"
     assert (await gate.datatxt(OPEN)).status == 404
+    assert gate.peek(OPEN)
+    assert not gate.peek(HUMAN)
     await gate.forget(OPEN)
     assert gate.peek(OPEN) is None
     await gate.check(OPEN)
@@ -389,9 +379,6 @@ def test_functions_over_texts_take_a_url() -> None:
     [terms] = response_usage(headers, PageDirectives.from_response(headers, None), OPEN).licenses
     assert terms.url == "https://a.test/license"
     assert followable_links(b'<a href="b">b</a>', HUMAN) == ["https://a.test/b"]
-
-
-def test_robot_rules_take_a_url() -> None:
     rules = RobotRules("ExampleBot/1.0")
     rules.parse(URL("https://a.test/robots.txt"), ROBOTS)
     assert rules.allowed(HUMAN) is RobotRulesAnswer.DENIED

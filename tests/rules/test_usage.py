@@ -135,17 +135,6 @@ def test_tdmrep_of_a_nearer_place_overrules() -> None:
             assert len(usage.bearing(Purpose.TDM)) == len(usages), said
 
 
-def test_two_reservations_of_one_place_are_joined_by_the_most_restrictive() -> None:
-    usage = combine([reserved(Place.META, ALLOWED), reserved(Place.META, DISALLOWED)])
-    assert usage.preference(Purpose.TDM) is DISALLOWED
-
-
-def test_a_nearer_place_overrules_no_other_mechanism() -> None:
-    meta = Statement(Purpose.TDM, ALLOWED, Mechanism.TDMREP, Place.META, "tdm-reservation: 0")
-    usage = combine([Usage((meta,), (meta,)), Usage((REFUSED,), (REFUSED,))])
-    assert usage.preference(Purpose.AI_TRAIN) is DISALLOWED
-
-
 def test_explanation_names_deciding_and_other_statements_and_licenses() -> None:
     allowed = replace(REFUSED, preference=ALLOWED, number=4, text="Content-Signal: ai-train=yes", use=Use.REFERENCE)
     odd = Statement(None, UNSTATED, Mechanism.CONTENT_USAGE, Place.HEADER, "Content-Usage: \x1b[2J")

@@ -66,16 +66,6 @@ def page(started: float, host: str = "a.test", path: str = "/", status: int = 20
     return Exchange(f"https://{host}{path}", started, started + 0.1, status)
 
 
-def test_trace_that_begins_in_mid_crawl_may_rest_on_older_copies() -> None:
-    robots = page(2 * DAY_S, path="/robots.txt", status=503)
-    trace = [page(0), page(DAY_S * 1.5), robots, page(2.5 * DAY_S), page(3.1 * DAY_S)]
-    assert kinds(TraceJudge(lambda _: None, Promises(), is_whole=False), *trace) == [Kind.STALE]
-    assert kinds(TraceJudge(lambda _: None, Promises()), *trace) == [
-        *(Kind.BEFORE_ROBOTS, Kind.BEFORE_ROBOTS),
-        *(Kind.WHILE_CLOSED, Kind.WHILE_CLOSED),
-    ]
-
-
 def endless(days: int) -> Iterator[Exchange]:
     """New hosts, which come back after three days, and a busy host in a closing, which redirects its robots.txt."""
     for n in range(days * 2_000):

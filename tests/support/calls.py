@@ -1,13 +1,8 @@
 """Counts the functions that a piece of work runs: a measure of its time that is the same on each machine."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
+from collections.abc import Callable
+from types import FrameType
 
 
 def calls_of(work: Callable[[], object]) -> int:

@@ -1,20 +1,13 @@
 """Writes small ledgers, without a gatekeeper."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from politesse.ledger._file import LEDGER, Chain
-from politesse.ledger._rows import START, decision_of
+from politesse.ledger._rows import START, Record, decision_of
 from politesse.stores._sqlite_opening import open_file
 from politesse.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from politesse.ledger._rows import Record
 
 
 def write_ledger(path: Path, recorded: Iterable[Record | Verdict], *, previous: bytes = START) -> bytes:

@@ -1,7 +1,5 @@
 """The modules of the package, by name: all of them, and those that a program imports its names from."""
 
-from __future__ import annotations
-
 import pkgutil
 from typing import Final
 

@@ -73,8 +73,8 @@ async def _handle(_page: object, _response: object) -> None:
     pass
 
 
-def _crawl(gate: Gatekeeper, web: Any = WEB, handle: Any = _handle, **options: Any) -> Any:
-    return PoliteQueue[None](gate).crawl(web, handle, **options)
+def _crawl(gate: Gatekeeper, web: Any = WEB, handle: Any = _handle) -> Any:
+    return PoliteQueue[None](gate).crawl(web, handle)
 
 
 URLS: Final[dict[str, tuple[str, Call, str]]] = {  # of which each str is of the right type
@@ -123,24 +123,14 @@ OTHERS: Final[dict[str, tuple[str, Call, str]]] = {
     "RobotsTxt.rules_for": ("agent", lambda _, bad: ROBOTS.rules_for(bad), "list str"),
     "RobotsTxt.groups_for": ("agent", lambda _, bad: ROBOTS.groups_for(bad), "list str"),
     "RobotRules": ("name", lambda _, bad: RobotRules(bad), "str"),
-    "MemoryStore": ("max_bytes", lambda _, bad: MemoryStore(max_bytes=bad), "int float"),
-    "SharedMemoryStore": ("max_bytes", lambda _, bad: SharedMemoryStore(max_bytes=bad), "int float"),
     "AiohttpFetcher": ("user_agent", lambda _, bad: AiohttpFetcher(bad), "str"),
     "AiohttpFetcher, options": ("options", lambda _, bad: AiohttpFetcher(UA, bad), "None"),
     "Gatekeeper": ("user_agent", lambda _, bad: Gatekeeper(bad), "str"),
     "crawl, web": ("web", _crawl, ""),
     "crawl, handle": ("handle", lambda gate, bad: _crawl(gate, handle=bad), ""),
-    "crawl, workers": ("workers", lambda gate, bad: _crawl(gate, workers=bad), "int"),
-    "crawl, seen": ("seen", lambda gate, bad: _crawl(gate, seen=bad), "None"),
-    "crawl, max_pages": ("max_pages", lambda gate, bad: _crawl(gate, max_pages=bad), "None int"),
-    "crawl, on_progress": ("on_progress", lambda gate, bad: _crawl(gate, on_progress=bad), "None"),
-    "crawl, on_error": ("on_error", lambda gate, bad: _crawl(gate, on_error=bad), "None"),
-    "crawl, stop_on_error": ("stop_on_error", lambda gate, bad: _crawl(gate, stop_on_error=bad), "bool"),
     "put, priority": ("priority", lambda gate, bad: PoliteQueue(gate).put(A, priority=bad), "int float bool negative"),
     "PoliteQueue, gate": ("gate", lambda _, bad: PoliteQueue[None](bad), ""),
     "PoliteSession, gate": ("PoliteSession(", lambda _, bad: PoliteSession(bad), "str"),
-    "PoliteSession, session": ("session", lambda gate, bad: PoliteSession(gate, session=bad), "None"),
-    "PoliteSession": ("max_wait_s", lambda gate, bad: PoliteSession(gate, max_wait_s=bad), "None int float"),
     "RobotsMiddleware, gate": ("RobotsMiddleware(", lambda _, bad: RobotsMiddleware(bad), ""),
     "RobotsMiddleware, pace": ("pace", lambda gate, bad: RobotsMiddleware(gate, pace=bad), "bool"),
     "RobotsMiddleware": (
@@ -151,8 +141,6 @@ OTHERS: Final[dict[str, tuple[str, Call, str]]] = {
     "Gate": ("gatekeeper", lambda _, bad: Gate(bad), ""),
     "PoliteAdapter, gate": ("PoliteAdapter(", lambda _, bad: PoliteAdapter(bad), ""),
     "PoliteTransport, gate": ("PoliteTransport(", lambda _, bad: PoliteTransport(bad), ""),
-    "PoliteTransport, wraps": ("wraps", lambda gate, bad: PoliteTransport(gate, wraps=bad), "None"),
-    "PoliteTransport": ("max_wait_s", lambda gate, bad: PoliteTransport(gate, max_wait_s=bad), "None int float"),
 }
 
 # The values of options that have the right type and are out of range.
@@ -198,6 +186,7 @@ TAKEN: Final = {"float": "int float", "int": "int", "str": "str", "bool": "bool"
 UNUSUAL: Final = {
     "refresh_after": "",  # all numbers of BAD are out of its range
     "max_body_bytes": "",
+    "max_bytes": "int float",
     "stale_if_unreachable_s": "None",
     "exempt": "",  # without a reason
     "fleet": "None",  # "5" is no URL
@@ -206,19 +195,28 @@ UNUSUAL: Final = {
 }
 
 
+# What is made or called with the options of its signature; before them, it gets these arguments.
+OPTIONS: Final[dict[Callable[..., object], Callable[[Gatekeeper], list[object]]]] = {
+    **dict.fromkeys((CacheOptions, FetchOptions, PacingOptions, Limit, HostPolicy), lambda _: []),
+    **dict.fromkeys((MemoryStore, SharedMemoryStore), lambda _: []),
+    **dict.fromkeys((PoliteQueue, PoliteTransport), lambda gate: [gate]),
+    **dict.fromkeys((Gatekeeper, PoliteSession), lambda _: [UA]),
+    PoliteQueue.crawl: lambda gate: [PoliteQueue[None](gate), WEB, _handle],
+}
+
+
 def _all_cases() -> dict[str, tuple[str, Call, str]]:
     cases = {f"{name}({argument})": (argument, call, takes) for name, (argument, call, takes) in OTHERS.items()}
-    for made in (CacheOptions, FetchOptions, PacingOptions, Limit, HostPolicy, Gatekeeper, PoliteQueue):
+    for made in OPTIONS:
         for name, parameter in inspect.signature(made).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY:
                 takes = " ".join(TAKEN.get(part, "") for part in parameter.annotation.split(" | "))
-                cases[f"{made.__name__}({name})"] = (name, partial(_make, made, name), UNUSUAL.get(name, takes))
+                cases[f"{made.__name__}({name})"] = (name, partial(_call, made, name), UNUSUAL.get(name, takes))
     return cases
 
 
-def _make(made: Callable[..., object], name: str, gate: Gatekeeper, bad: object) -> object:
-    needed: dict[object, list[object]] = {Gatekeeper: [UA], PoliteQueue: [gate]}
-    return made(*needed.get(made, []), **{name: bad})
+def _call(made: Callable[..., object], name: str, gate: Gatekeeper, bad: object) -> object:
+    return made(*OPTIONS[made](gate), **{name: bad})
 
 
 async def _error(gate: Gatekeeper, call: Call, value: object) -> Exception | None:

@@ -22,19 +22,9 @@ def start_pytest(names: Sequence[str], *options: str) -> subprocess.Popen[str]:
     """Run hang_* functions of this file as tests, under this project's settings but the time limit."""
     outer = {name for name in os.environ if name.startswith("PYTEST_")}
     tests = [f"{__file__}::hang_{name}" for name in names]
-    pytest_command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-o",
-        "python_functions=hang",
-    ]
+    settings = ["-p", "no:cacheprovider", "-p", "no:xdist", "-o", "python_functions=hang"]
     return subprocess.Popen(  # noqa: S603 - this very interpreter
-        [*pytest_command, "-o", f"timeout={LIMIT_S}", *options, *tests],
+        [sys.executable, "-m", "pytest", *settings, "-o", f"timeout={LIMIT_S}", *options, *tests],
         cwd=Path(__file__).parents[2],
         env={name: value for name, value in os.environ.items() if name not in outer},
         stdin=subprocess.DEVNULL,

@@ -1,33 +1,27 @@
 """Decides when the next request to a host may start, and which request is next.
 
-The parts, from the gate inwards. Each pacer implements ``politesse.ports.Pacer``::
+The parts, from the gate inwards::
 
     gate --- TurnRequest(host, origin, agent, pace, url, min_delay_s, check_lines) --> Permit
       |
     GateShare      shared.py   the waiters of a gate end with that gate
       |
-    SharedPacer    shared.py   given to gates, or that of their event loop: a pacer while one of its gates is open
-      |
-    ScopedPacer    scoped.py   only with key=, address= or domain=: a pacer for each scope: first the key, then the
-      |                        limits; it finds the keys, offers.py waits for callbacks
+    SharedPacer    shared.py   given to gates, or that of their event loop: Hosts while one of its gates is open
       |
     FleetPacer     fleet/      only with a fleet: the first request in line reserves its start in Redis
       |
-    LocalPacer     local.py    the hosts of this process: it checks each host when a start may be due; closures, limits,
-      |                        and requests for robots.txt
-      |- PacedHost      host.py      the state machine of a host: phases, line, requests under way (pure)
-      |   |- AgentPace    permit.py    the pace of an agent, and its waiters; Waiter and LocalPermit are there, too
-      |   |- HostBackoff  backoff.py   closures, adaptive delay, quotas; refusals.py has the meanings of answers (pure)
-      |   `- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
-      |- ActiveHosts    hosts.py     active hosts
-      |- Marks          hosts.py     the last requests and backoffs, which stay in the process when the pacer closes
-      |- Wakeups        hosts.py     one heap for all hosts, and its timers
-      |- Reports, PermitExpiry  reports.py   events, long waits, permits that expire
-      |- FetchLines     local.py     requests for robots.txt, which have their own line
-      `- Recalls        recall.py    states of an earlier process (host_state.py)
+    Hosts          hosts.py    the hosts of this process, with their lines, and the limits of addresses and domains
+      |- Host, Lane, Scope, LocalPermit  hosts.py   the phases of a host and of a request: read this file first
+      |- Demand     demand.py      what the answers of a host ask for; refusals.py has the meanings of answers (pure)
+      |- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
+      |- Marks      marks.py       the last requests and demands, which stay in the process when the pacer closes
+      |- Wakeups, PermitExpiry  timers.py   one heap for all hosts; permits that expire
+      |- Reports    reports.py     events, long waits
+      |- FetchLines fetch_lines.py requests for robots.txt, which have their own line
+      |- Addresses  addresses.py   domains, and look-ups of addresses
+      `- Recalls    recall.py      states of an earlier process (host_state.py)
 
-``making.py`` assembles the parts. ``local.py`` describes the steps of a turn. ``host.py`` describes the phases and the
-line of a host.
+``making.py`` assembles the parts.
 
 Where to change what:
 
@@ -35,11 +29,11 @@ Where to change what:
 * A type of headers of another HTTP client: ``_http/fields.py`` joins the lines of each header of an answer before
   anything reads them.
 * A new header that slows the pace: put its parser into ``_http``. Add the name of the header to ``PACE_HEADERS`` in
-  ``refusals.py``. ``HostBackoff.observe`` reads the header. If the value sets a pace, ``slow`` applies it. If the value
+  ``refusals.py``. ``Demand.observe`` reads the header. If the value sets a pace, ``slow`` applies it. If the value
   is a time without requests, ``observe`` calls ``close``. ``remembered_until_mono`` must include the time until which
-  the header applies; otherwise the host is forgotten early. Until that time, ``PacedHost.start_of`` must calculate each
-  start anew. Add the numbers of the header to ``BackoffRecord``, as fields with defaults. Handle each new field in
-  ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall`` of ``HostBackoff``; otherwise a restart loses
+  the header applies; otherwise the host is forgotten early. Until that time, ``Host.look`` must mark its lanes as
+  volatile. Add the numbers of the header to ``BackoffRecord``, as fields with defaults. Handle each new field in
+  ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall`` of ``Demand``; otherwise a restart loses
   the field. Add the name of the header to ``Bound`` (``_base/reasons.py``). Add it also to ``WAITS_OF_SITE``
   in ``queue/_robots.py``; otherwise the wait does not count for ``max_wait_s``.
   If ``observe`` may return the header as an IgnoredHeader, add its name to ``_FIELDS`` in ``metrics.py``. In a fleet,
@@ -53,13 +47,10 @@ Where to change what:
   ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``StatedPace`` in
   ``_ports.py``, to ``stated_pace`` and ``longest_stated_s`` in ``pace.py``, and to the condition in
   ``Agent.turn_request``. A value that depends on the time of day belongs in ``Timetable``, because
-  ``AgentPace.record`` sets ``timed`` by the timetable only. Add the name of the statement to ``Bound`` and
+  ``Lane.record`` sets ``timed`` by the timetable only. Add the name of the statement to ``Bound`` and
   ``WAITS_OF_SITE``, as for a header.
-* A new scope: write a function from a host to its key in ``scoped.py``. In ``ScopedPacer.__init__``, let ``scope``
-  select this function. The loop there reads two tuples: add the options of the scope to ``others``, and its limit to
-  the tuple of limits. Add the option to ``PacingOptions``: its field, ``key``, the checks and ``is_scoped``. Add the
-  name to ``SCOPES`` in ``fleet/status.py``, and to ``_pacer`` in Scrapy's ``_settings.py``: spiders with different
-  limits must not share a pacer. If the key is computed from the address, also change ``ScopedPacer.closed_until``. If
-  the key needs a look-up of its own, change ``closed_until``, ``close_host``, ``aclose``, ``_known_parts`` and
-  ``_parts``, and add a bound like ``Bound.ADDRESS``. An unchanged ``_parts`` would loop for ever.
+* A new scope: add its key to ``Hosts._key_of``, and its Limit to ``limits`` in ``Hosts.__init__``. Add the option to
+  ``PacingOptions``: its field, ``key``, the checks and ``is_scoped``. Add the name to ``SCOPES`` in
+  ``fleet/status.py``, to ``fleet/scoped.py``, and to ``_pacer`` in Scrapy's ``_settings.py``: spiders with different
+  limits must not share a pacer. If the key needs a look-up of its own, add it to ``_knows`` and ``_look_up``.
 """

@@ -1,260 +1,1638 @@
-"""The hosts of a LocalPacer: the active hosts, the last requests to idle hosts, and the timer for the next checks."""
+"""When a host may be requested next, and which request is next: lanes, hosts and scopes. The heart of the pacing.
+
+    Lane   the requests of one agent and floor at one host: their pace, and those that wait, in the order of arrival
+    Host   one paced host: its lanes, its requests under way, and its Demand: what its answers ask for
+    Scope  a limit for several hosts together: all hosts of a registered domain, or at an address
+    Hosts  all of these in one process. It is a ``politesse.ports.Pacer``
+
+Phases. A request is a LocalPermit from the call of ``start`` to its end::
+
+    ASKED    due, nobody in line, room: three comparisons            GRANTED
+    ASKED    else                                                    WAITING: joins the line of its host
+    WAITING  called: the host keeps its place free for it            resumes, and is GRANTED
+    WAITING  called, and a change makes the start too early          waits again, at its place in line
+    WAITING  cancelled, too late, the pacer is closed                leaves the line; the next one is called
+    GRANTED  ``end``, expiry                                         ENDED: the interval counts from now, or from its
+                                                                     start if several requests may be under way
+    GRANTED  ``give_back``                                           ENDED: no interval follows
+
+    phase of a host  fields that imply it                    it ends with
+    RECALLING        recalling                               the answer of the memory of an earlier process
+    FULL             len(under_way) >= most                  an end, a ``give_back``, an expiry, another limit
+    CALLED           called                                  the waiter takes its permit, or leaves; a change; OFFER_S
+    QUEUED           lanes stand in the lines of scopes      a scope admits it; no waiter is due any more
+    CLOSED, SPACED   each lane is due later than now         the timer, a change
+    IDLE             no waiter                               a waiter; or the host is forgotten (``busy_until``)
+
+The rule of changes. Each event that may move a start ends in ``Host.changed``: it alone tells the memory, reckons the
+lanes, takes back a call that has become too early, and lets ``advance`` call the next waiter or set the timer. A lane
+keeps ``ready_mono`` for the short way. There it is infinite if the long way has to be taken: the time of day, a quota
+or a scope counts, or the host is being recalled.
+
+The rule of the line. Waiters start in the order of arrival, with one exception: a later waiter may go first if it
+delays no earlier one. So its request, and then the interval of the earlier one, must fit into the time before the
+earlier one's start (``Start.yields_until_mono``). This has three consequences:
+
+* A waiter with a long Crawl-delay delays the waiters behind it by its own interval, once for each of its requests. No
+  later waiter overtakes it.
+* While the Visit-time of a waiter is some hours away, later waiters go first, until the window of this waiter is near.
+  If the windows of two agents never overlap, each agent gets its own window.
+* All waiters of a lane have the same start. So only the first waiter of each lane is looked at.
+
+The rule of scopes. A waiter stands in the line of its host, nowhere else. If a waiter is due, its lane asks its scopes.
+If all of them admit it, the waiter is called, and has its place in all of them in the same step. Otherwise the lane,
+not the waiter, stands in the lines of all its scopes, until it has called one waiter or has none that is due. So no
+scope is held while another one is awaited, a host with thousands of waiters is one waiter at its address, and the hosts
+at an address take turns. All lines of scopes have the same order, in which the lanes became due, so no two lanes wait
+for each other. A later lane may go first if the earlier one has to wait elsewhere anyway (``Lane.start_elsewhere``).
+
+A waiter is a task, or a callback of ``when_ready``. The timer alone calls callbacks. A callback has OFFER_S to take its
+permit by ``try_start``; then it leaves the line, and the next waiter is called. A permit gets its start time (its
+stamp) when it is granted, not when its waiter is called: a task may resume late.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from contextlib import suppress
-from itertools import chain
+import random
+from asyncio import Future
+from bisect import insort
+from collections import Counter, OrderedDict, defaultdict
+from dataclasses import replace
+from itertools import chain, count, islice
 from math import inf
-from typing import TYPE_CHECKING, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from politesse._base.constants import DAY_S
-from politesse._pacing.backoff import HostBackoff
-from politesse._pacing.host import NEVER, PacedHost
-from politesse._pacing.pace import PacingOptions, known_limited
-from politesse.errors import WrongEventLoop
+from politesse._pacing.addresses import Addresses, by_domain
+from politesse._pacing.demand import FETCH_CLOSING, Demand
+from politesse._pacing.fetch_lines import FetchLines, LocalFetch
+from politesse._pacing.host_state import BackoffSnapshot, HostState
+from politesse._pacing.marks import NEVER, LastRequestTimes, Marks
+from politesse._pacing.pace import (
+    Limit,
+    Pace,
+    PacingOptions,
+    Start,
+    bounded,
+    earliest_start,
+    known_limited,
+    longest_stated_s,
+    stated_pace,
+)
+from politesse._pacing.recall import Recalls
+from politesse._pacing.refusals import is_served
+from politesse._pacing.reports import HELD_S, LONG_S, Reports
+from politesse._pacing.timers import PermitExpiry, Wakeups
+from politesse.clock import ends_within
+from politesse.errors import ClosedError, TooFar
+from politesse.events import Publisher
+from politesse.ports import PacedLine, TurnRequest
+from politesse.status import HostStatus
+from politesse.verdict import CLOSINGS, Bound, NotYet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from politesse._pacing.permit import LocalPermit
+    from politesse._pacing.host_state import MemoryOf
+    from politesse._pacing.recall import Recalled
     from politesse.clock import Clock, Timer
+    from politesse.ports import Permit, Resolver, StatedPace
 
-FRESH_S: Final = 60.0
-"""How long a request for robots.txt counts; see ``FetchLines``."""
+    Waiter: TypeAlias = "LocalPermit | Watcher"
 
-_MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
-_REMEMBERED_S: Final = 600.0
-_MAX_HOSTS: Final = 125_000
-_SWEPT_FROM: Final = 500
+OFFER_S: Final = 0.05
+"""How long a callback keeps its place at the head of the line after its call, in seconds."""
+
+_FORGOTTEN_S: Final = 0.1  # an idle host is kept for at least this time, to save timers
+_RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
+_AGAIN_S: Final = 1.0  # a look-up of an address that others have cancelled is repeated after this time
+_PATIENCE_S: Final = 30.0  # how long a lane lets others go first while a long request is under way in its other scope
+_LOOKS: Final = 50  # how many lanes in its line a scope asks in one step
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+_NOT_RECKONED: Final = Start(inf, Bound.FLOOR, Pace(0.0, Bound.FLOOR), inf)
 
 
-class ActiveHosts:
-    """The active hosts, and the limits that were set for single hosts.
-
-    Args:
-        options: the options of all hosts without limits of their own.
-        marks: see below.
-        begin: called with each host that becomes active.
+class LocalPermit:
+    """One request to a host, from the wait to the end; see ``politesse.ports.Permit`` and the phases of the module.
 
     Attributes:
-        scope: ``"host"``, ``"address"`` or ``"domain"``.
-        by_name: maps the names of the active hosts to the hosts.
-        marks: the marks of the hosts of this and earlier pacers.
+        lines: the pacer that granted the permit or has taken it over; None before the grant and after the end.
+        lane: the lane of the request.
+        paced: the host of the request. A permit that has ended has neither lane nor host, so it keeps no pacer alive.
+        host: the name of the host.
+        scopes: the scopes in which the request has a place.
+        url: the URL of the request; empty if the URL is unknown.
+        order: the number of its arrival, which is its place in line.
+        waited: whether the request had to wait for the permit.
+        joined_mono: when the request joined the line.
+        max_wait_s: the longest wait; infinite for no limit.
+        answered_s: how long the answer took, in seconds, or None before the answer.
+        started_mono: when the permit was stamped.
+        before_mono: the time of the last request to the host before the stamp.
+        marks: the value of ``Host.marks`` right after the stamp.
     """
 
-    def __init__(self, options: PacingOptions, marks: Marks, begin: Callable[[PacedHost], None]) -> None:
-        self._begin = begin
+    __slots__ = (
+        "_error",
+        "_woken",
+        "answered_s",
+        "before_mono",
+        "host",
+        "joined_mono",
+        "lane",
+        "lines",
+        "marks",
+        "max_wait_s",
+        "order",
+        "paced",
+        "scopes",
+        "started_mono",
+        "url",
+        "waited",
+    )
+
+    joined_mono: float
+    max_wait_s: float
+    started_mono: float
+    before_mono: float
+    marks: int
+    scopes: tuple[Scope, ...]
+    _error: Exception | None
+
+    def __init__(self, lane: Lane, url: str, order: int) -> None:
+        self.lane: Lane = lane
+        self.paced: Host = lane.host
+        self.host: str = lane.host.name
+        self.url: str = url
+        self.order: int = order
+        self.lines: Hosts | None = None
+        self.waited: bool = False
+        self.answered_s: float | None = None
+        self._woken: Future[None] | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the permit was granted and has not ended."""
+        return self.lines is not None
+
+    async def wait(self, now_mono: float, max_wait_s: float | None) -> None:
+        """Wait in line until this request may start; the grant follows in the same step of the event loop."""
+        host, lane, hosts = self.paced, self.lane, self.paced.hosts
+        self._error, self.joined_mono = None, now_mono
+        self.max_wait_s = inf if max_wait_s is None else max_wait_s
+        alarm = None if max_wait_s is None else self._alarm(now_mono, max_wait_s)
+        loop = hosts.wakeups.own_loop()
+        hosts.waiting += 1
+        try:
+            host.join(self, now_mono)
+            if host.called is not self:
+                self.waited = True
+                if hosts.is_scoped or len(host.under_way) >= host.most or lane.start.ready_mono - now_mono > LONG_S:
+                    hosts.report_wait(self, now_mono)
+            while True:
+                if host.called is self and not hosts.closed:
+                    now_mono = hosts.monotonic()
+                    if not (lane.is_volatile or len(host.line) > 1) or host.may_start(self, now_mono):
+                        break
+                    host.uncall()
+                    host.advance(now_mono)
+                if self._error is not None:
+                    raise self._error  # noqa: TRY301 - it ends the wait
+                self._woken = loop.create_future()
+                await self._woken
+        except BaseException:
+            host.leave(self, hosts.monotonic())
+            raise
+        finally:
+            hosts.waiting -= 1
+            if alarm is not None:
+                alarm.cancel()
+
+    def _alarm(self, now_mono: float, max_wait_s: float) -> Timer:
+        """Return the timer that ends the wait; raise TooFar at once if the start is too far away in any case."""
+        host = self.paced
+        if host.ready_mono(self.lane, now_mono) > now_mono + max_wait_s:
+            host.advance(now_mono)
+            raise self._too_far()
+        return host.hosts.clock.call_later(max_wait_s, lambda: self.fail(self._too_far()))
+
+    def wake(self) -> None:
+        """Wake the task: its turn has come, or it has to raise its error."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Let the task raise ``error``, unless it gets its permit at the same moment."""
+        # The exception of the future cannot hold the error: if the task was woken already, its future is done. Such a
+        # task must also raise the error, unless it may start.
+        self._error = self._error or error
+        self.wake()
+
+    def _too_far(self) -> TooFar:
+        """Return the error for this waiter, with the present reason for its wait."""
+        host = self.paced
+        return TooFar(host.name, host.not_yet(self.lane, host.hosts.monotonic()), self.max_wait_s)
+
+    def observe(self, status: int, headers: Mapping[str, str] = _NO_HEADERS, /) -> None:
+        """Record the answer before the end of the request, so that a closure stops waiting requests at once."""
+        if self.lines is not None:
+            self.lines.answered(self, status, headers)
+
+    def end(self) -> None:
+        """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
+        lines, self.lines = self.lines, None
+        if lines is not None:
+            if self.answered_s is None:
+                lines.answered(self, None, _NO_HEADERS)
+            lines.in_flight -= 1
+            self.paced.end(self, lines.monotonic())
+            del self.paced, self.lane, self.scopes
+
+    def expire(self) -> None:
+        """End the permit because it was held for too long. This time is not recorded as a response time."""
+        self.answered_s = 0.0
+        self.end()
+
+    def give_back(self) -> None:
+        """End the permit without a request."""
+        lines, self.lines = self.lines, None
+        if lines is not None:
+            lines.in_flight -= 1
+            self.paced.give_back(self, lines.monotonic())
+            del self.paced, self.lane, self.scopes
+
+    def renew(self) -> bool:
+        """Stamp the permit again if it could not be used at once; return False if it would not be granted now."""
+        return self.lines is not None and not self.lines.closed and self.paced.renew(self, self.lines.monotonic())
+
+
+class Watcher:
+    """A callback of ``when_ready`` in line.
+
+    Attributes:
+        lane: its lane.
+        order: the number of its arrival.
+        callback: called once.
+        is_told: whether it was called; it may then take its permit by ``try_start``.
+    """
+
+    __slots__ = ("callback", "is_told", "lane", "order")
+
+    def __init__(self, lane: Lane, order: int, callback: Callable[[], None]) -> None:
+        self.lane: Lane = lane
+        self.order: int = order
+        self.callback: Callable[[], None] = callback
+        self.is_told: bool = False
+
+
+class Lane:
+    """The requests of one agent and floor at one host, in the same scopes.
+
+    The floor is the least interval that the gate of a request demands.
+
+    Attributes:
+        host: the host.
+        floor_s: the floor, in seconds.
+        scopes: the scopes of the requests.
+        by_origin: for each requested origin, the pace that its robots.txt stated last.
+        timed: the paces in ``by_origin`` if any of them depends on the time of day, otherwise empty.
+        longest_s: the longest interval of the paces in ``by_origin``, at any time of day.
+        stated: the pace that results from the floor, ``by_origin`` and the options; None until calculated.
+        start: when the next request may start, as last reckoned.
+        is_volatile: whether the start may move without an event: by the time of day, or at the end of a quota.
+        ready_mono: when the next request may start by the short way; infinite for the long way.
+        waiters: the waiting requests, in order.
+        queued_mono: since when the lane stands in the lines of its scopes; None if it does not.
+    """
+
+    __slots__ = (
+        "by_origin",
+        "floor_s",
+        "host",
+        "is_volatile",
+        "longest_s",
+        "queued_mono",
+        "ready_mono",
+        "scopes",
+        "start",
+        "stated",
+        "timed",
+        "waiters",
+    )
+
+    def __init__(self, host: Host, floor_s: float = 0.0, scopes: tuple[Scope, ...] = ()) -> None:
+        self.host: Host = host
+        self.floor_s: float = floor_s
+        self.scopes: tuple[Scope, ...] = scopes
+        self.by_origin: dict[str, StatedPace] = {}
+        self.timed: tuple[StatedPace, ...] = ()
+        self.longest_s: float = 0.0
+        self.stated: Pace | None = None
+        self.start: Start = _NOT_RECKONED
+        self.is_volatile: bool = False
+        self.ready_mono: float = inf
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.queued_mono: float | None = None
+
+    def record(self, origin: str, pace: StatedPace) -> None:
+        """Record the pace that the robots.txt of an origin states, in place of its earlier pace."""
+        self.by_origin[origin] = pace
+        statements = self.by_origin.values()
+        self.stated = None
+        self.timed = tuple(statements) if any(stated.timetable.is_timed for stated in statements) else ()
+        self.longest_s = longest_stated_s(statements)
+
+    def enter_scopes(self, now_mono: float) -> bool:
+        """Take a place in all scopes at once; or stand in the lines of all of them, and return False."""
+        if all(scope.admits(self, now_mono) for scope in self.scopes):
+            for scope in self.scopes:
+                scope.called = self
+                scope.line.pop(self, None)
+            self.queued_mono = None
+            return True
+        if self.queued_mono is None:
+            self.queued_mono = now_mono
+        for scope in self.scopes:
+            scope.line.setdefault(self)
+            scope.await_next(now_mono)
+        return False
+
+    def leave_scopes(self) -> None:
+        """Leave the lines of the scopes, and let other lanes try: no waiter is due any more, or the host is full."""
+        self.queued_mono = None
+        for scope in self.scopes:
+            scope.line.pop(self, None)
+        for scope in self.scopes:
+            scope.look_soon()
+
+    def start_elsewhere(self, here: Scope, now_mono: float) -> float:
+        """Return when this lane, which stands in line ``here``, may start as far as its other scopes tell.
+
+        The result is infinite if nobody can know: it is not first in another line, or a request is under way there.
+        After ``_PATIENCE_S`` such a request counts no more: long requests that overlap would starve this lane.
+        """
+        start_mono = -inf
+        for scope in self.scopes:
+            if scope is here:
+                continue
+            if next(iter(scope.line)).host is not self.host:
+                return inf
+            if scope.called is None and not scope.is_full:
+                start_mono = max(start_mono, scope.ready_mono)
+            elif self.queued_mono is not None and now_mono < self.queued_mono + _PATIENCE_S:
+                return inf
+        return start_mono
+
+
+def _first_order(lane: Lane) -> int:
+    return next(iter(lane.waiters)).order
+
+
+class Host:
+    """A host that has requests under way or in line, or had a request not long ago.
+
+    Attributes:
+        hosts: the hosts of the process.
+        name: the name of the host.
+        options: the options of the pacer, with the limits that were set for this host.
+        most: how many requests may be under way at once.
+        demand: the pace and the closures that the host's answers ask for, and the time of the last request. A fetch of
+            robots.txt counts as a request if it opened its site, or if no other request is remembered.
+        lanes: the lanes, by agent, floor and scopes.
+        line: the lanes with waiters, in the order of their first waiters.
+        under_way: the permits that have not ended, the oldest first.
+        called: the waiter that was called, or None.
+        called_mono: when the callback that was called last was told.
+        marks: how many requests have set the time of the last request so far.
+        recalling: whether the state from an earlier process is being read.
+        armed_mono: see ``timers.Timed``.
+        closed_mono: the end of the closure that the last HostClosed reported; minus infinity if a turn was granted
+            since.
+        long_wait: the cause of the LongWait that was published last, or None.
+    """
+
+    __slots__ = (
+        "armed_mono",
+        "called",
+        "called_mono",
+        "closed_mono",
+        "demand",
+        "hosts",
+        "lanes",
+        "line",
+        "long_wait",
+        "marks",
+        "most",
+        "name",
+        "options",
+        "recalling",
+        "under_way",
+    )
+
+    def __init__(self, hosts: Hosts, name: str, options: PacingOptions, demand: Demand) -> None:
+        self.hosts: Hosts = hosts
+        self.name: str = name
+        self.options: PacingOptions = options
+        self.most: int = options.max_concurrent
+        self.demand: Demand = demand
+        self.lanes: dict[tuple[object, ...], Lane] = {}
+        self.line: list[Lane] = []
+        self.under_way: list[LocalPermit] = []
+        self.called: Waiter | None = None
+        self.called_mono: float = NEVER
+        self.marks: int = 0
+        self.recalling: bool = False
+        self.armed_mono: float | None = None
+        self.closed_mono: float = NEVER
+        self.long_wait: Bound | None = None
+
+    # Changes
+
+    def look(self, lane: Lane, now_mono: float, now_wall: float) -> Start:
+        """Reckon when the next request of a lane may start, and which source binds it."""
+        demand, timed, stated = self.demand, lane.timed, lane.stated
+        if stated is None or timed:
+            stated = lane.stated = stated_pace(lane.by_origin.values(), now_wall, self.options, lane.floor_s)
+        pace = demand.slow(stated, now_mono, self.options)
+        start = lane.start = earliest_start(demand.last_mono, pace, demand.closing, timed, now_mono, now_wall)
+        lane.is_volatile = bool(timed) or now_mono < demand.quota_until_mono
+        lane.ready_mono = inf if lane.is_volatile or lane.scopes or self.recalling else start.ready_mono
+        return start
+
+    def changed(self, now_mono: float, *, is_noted: bool = True) -> None:
+        """After an event that may have moved a start: reckon all lanes, and call the next waiter.
+
+        A call that has become too early is taken back. If the event ``is_noted``, the memory learns of it.
+        """
+        hosts, now_wall, called = self.hosts, self.hosts.wall(), self.called
+        if hosts.recalls is not None and is_noted and not self.recalling:
+            hosts.recalls.note(self)
+        for lane in self.lanes.values():
+            self.look(lane, now_mono, now_wall)
+        if (
+            called is not None
+            and not (isinstance(called, Watcher) and called.is_told)
+            and (self.recalling or called.lane.start.ready_mono > now_mono or len(self.under_way) >= self.most)
+        ):
+            self.uncall()
+        if self.line or self.armed_mono is None:
+            self.advance(now_mono)
+
+    def uncall(self) -> None:
+        """The waiter that was called has to wait again, at its place."""
+        called, self.called = self.called, None
+        if called is not None:
+            for scope in called.lane.scopes:
+                scope.uncall(called.lane)
+
+    def limit(self, options: PacingOptions, now_mono: float) -> None:
+        """Replace the options."""
+        self.options, self.most = options, options.max_concurrent
+        for lane in self.lanes.values():
+            lane.stated = None
+        self.changed(now_mono)
+
+    def lane(self, request: TurnRequest, key: tuple[object, ...], scopes: tuple[Scope, ...], now_mono: float) -> Lane:
+        """Return the lane of a request, after recording the statements of its robots.txt."""
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane(self, request.min_delay_s, scopes)
+            for scope in scopes:
+                scope.users += 1
+        if request.pace is not None:
+            lane.record(request.origin, request.pace)
+        self.look(lane, now_mono, self.hosts.wall())
+        if self.line:
+            self.changed(now_mono, is_noted=False)  # with the new pace, a waiter may be allowed to start sooner
+        return lane
+
+    # The line
+
+    def join(self, waiter: Waiter, now_mono: float) -> None:
+        """Put a waiter into line, at the place that its ``order`` states."""
+        lane, waiters, called = waiter.lane, waiter.lane.waiters, self.called
+        if waiters and next(reversed(waiters)).order > waiter.order:  # a waiter that joins again keeps its old place
+            lane.waiters = OrderedDict.fromkeys(sorted((*waiters, waiter), key=lambda each: each.order))
+            self.line.sort(key=_first_order)
+        else:
+            waiters[waiter] = None
+            if len(waiters) == 1:
+                insort(self.line, lane, key=_first_order)
+        if called is None:
+            self.advance(now_mono)
+        elif isinstance(called, LocalPermit) and called.order > waiter.order:
+            self.uncall()
+            self.advance(now_mono)
+
+    def take(self, waiter: Waiter) -> None:
+        """Take a waiter out of the line; its place in the scopes stays."""
+        lane = waiter.lane
+        del lane.waiters[waiter]
+        if self.called is waiter:
+            self.called = None
+        if not lane.waiters:
+            self.line.remove(lane)
+            if lane.queued_mono is not None:
+                lane.leave_scopes()
+        elif len(self.line) > 1:
+            self.line.sort(key=_first_order)
+
+    def leave(self, waiter: Waiter, now_mono: float) -> None:
+        """A waiter leaves the line without a permit."""
+        if waiter in waiter.lane.waiters:
+            if self.called is waiter:
+                self.uncall()
+            self.take(waiter)
+            self.advance(now_mono)
+
+    def may_start(self, waiter: Waiter, now_mono: float) -> bool:
+        """Return whether a waiter that was called may start: it is due, there is room, no earlier one is delayed."""
+        if self.recalling or len(self.under_way) >= self.most:
+            return False
+        now_wall = self.hosts.wall()
+        for lane in self.line:
+            start = self.look(lane, now_mono, now_wall)
+            if lane is waiter.lane:
+                return start.ready_mono <= now_mono and next(iter(lane.waiters)) is waiter
+            if start.yields_until_mono <= now_mono:
+                return False
+        return False
+
+    def advance(self, now_mono: float, *, tells: bool = False) -> None:
+        """Call the waiter that may start now, or set the time of the next look. Only the timer ``tells`` callbacks."""
+        if self.recalling:
+            return
+        called = self.called
+        if called is not None:
+            if isinstance(called, Watcher) and called.is_told:  # it might never take its permit
+                self.hosts.wakeups.look_at(self, self.called_mono + OFFER_S)
+        elif self.line:
+            self.called = waiter = self._first_due(now_mono)
+            if isinstance(waiter, LocalPermit):
+                waiter.wake()
+            elif waiter is not None and tells:
+                self._tell(waiter, now_mono)
+            elif waiter is not None:
+                self.hosts.wakeups.look_at(self, now_mono)  # the caller is in the middle of a change
+        elif self.armed_mono is None and not self.under_way:  # an idle host is looked at only to forget it
+            self.hosts.wakeups.look_at(self, self.kept_until(now_mono))
+
+    def _first_due(self, now_mono: float) -> Waiter | None:
+        """Return the waiter that may start now; otherwise set the time of the next look, and return None."""
+        hosts, look_mono, due = self.hosts, inf, None
+        for lane in self.line if len(self.under_way) < self.most else ():
+            start = self.look(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
+            if start.ready_mono <= now_mono:
+                if lane.scopes and not lane.enter_scopes(now_mono):
+                    return None  # the scopes let it try again
+                due = next(iter(lane.waiters))
+                break
+            look_mono = min(look_mono, start.ready_mono)
+            if start.yields_until_mono <= now_mono:  # a later request would delay this one
+                break
+        if hosts.is_scoped:
+            self._leave_scopes()
+        if due is None and look_mono < inf:
+            hosts.wakeups.look_at(self, look_mono)
+        return due
+
+    def _leave_scopes(self) -> None:
+        """No waiter may start now, or one was called: let no lane stand in the lines of scopes."""
+        for lane in self.line:
+            if lane.queued_mono is not None:
+                lane.leave_scopes()
+
+    def on_time(self, now_mono: float) -> None:
+        """Do what is due: tell a callback, let it lapse, call the next waiter, or forget the host."""
+        hosts, called = self.hosts, self.called
+        if isinstance(called, Watcher):
+            if not called.is_told:
+                self._tell(called, now_mono)
+                return
+            if self.called_mono + OFFER_S <= now_mono:
+                self.uncall()
+                self.take(called)
+        if self.line:
+            if hosts.is_scoped or len(self.under_way) >= self.most:
+                hosts.look_behind(self, now_mono)
+            self.advance(now_mono, tells=True)
+        elif not self.under_way and not self.recalling and self.called is None:
+            self._forget_open_windows(now_mono)
+            if self.kept_until(now_mono) > now_mono:
+                self.advance(now_mono)
+            else:
+                hosts.forget(self, now_mono)
+
+    def _tell(self, called: Watcher, now_mono: float) -> None:
+        """Call a callback, which then has OFFER_S to take its permit."""
+        called.is_told, self.called_mono = True, now_mono
+        called.callback()
+        self.advance(now_mono)
+
+    # Requests under way
+
+    def stamp(self, permit: LocalPermit, now_mono: float) -> None:
+        """Record the start of a request in its permit, and as the last request, from which the next interval counts."""
+        demand = self.demand
+        self.marks += 1
+        permit.before_mono, permit.marks = demand.last_mono, self.marks
+        permit.started_mono = demand.last_mono = now_mono
+
+    def grant(self, permit: LocalPermit, now_mono: float) -> None:
+        """Let a request start now."""
+        hosts = self.hosts
+        permit.lines, permit.scopes = hosts, permit.lane.scopes
+        self.under_way.append(permit)
+        self.stamp(permit, now_mono)
+        for scope in permit.scopes:
+            scope.start(permit, now_mono)
+        hosts.in_flight += 1
+        if self.most > 1 or hosts.recalls is not None:
+            self.changed(now_mono)
+        if self.closed_mono != NEVER:
+            hosts.reports.opened(self)
+        if not hosts.expiry.is_armed:
+            hosts.expiry.arm()
+
+    def end(self, permit: LocalPermit, now_mono: float) -> None:
+        """End a request. With one request at a time, the interval counts from now on."""
+        self.under_way.remove(permit)
+        if self.most == 1:
+            self.marks += 1
+            self.demand.last_mono = now_mono
+        for scope in permit.scopes:
+            scope.end(permit, now_mono)
+        self.changed(now_mono)
+
+    def give_back(self, permit: LocalPermit, now_mono: float) -> None:
+        """End a permit that was not used for a request."""
+        self.under_way.remove(permit)
+        self._unmark(permit)
+        for scope in permit.scopes:
+            scope.give_back(permit)
+        self.changed(now_mono)
+
+    def renew(self, permit: LocalPermit, now_mono: float) -> bool:
+        """Stamp a permit again; return False if it would not be granted now. Only for hosts without scopes."""
+        self._unmark(permit)
+        start = self.look(permit.lane, now_mono, self.hosts.wall())
+        if now_mono < start.ready_mono or len(self.under_way) > self.most:
+            self.changed(now_mono)
+            return False
+        self.stamp(permit, now_mono)
+        self.changed(now_mono)
+        return True
+
+    def _unmark(self, permit: LocalPermit) -> None:
+        """Take back the stamp of a permit that was not used for a request."""
+        if self.marks == permit.marks:  # otherwise a later request has set the time of the last one
+            self.demand.last_mono = permit.before_mono
+            self.marks -= 1
+
+    def asked(self, now_mono: float) -> None:
+        """Let the interval before the next request count from now."""
+        self.marks += 1
+        self.demand.last_mono = now_mono
+        self.changed(now_mono)
+
+    # Explanations, made when somebody asks
+
+    @property
+    def last_mono(self) -> float:
+        """When the host was last requested; minus infinity for never."""
+        return self.demand.last_mono
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests are under way as are allowed at once."""
+        return len(self.under_way) >= self.most
+
+    @property
+    def holder(self) -> LocalPermit | None:
+        """The permit that has to end before another request can start; None if the host and its scopes have room."""
+        if self.is_full:
+            return self.under_way[0]
+        full = (scope for lane in self.line for scope in lane.scopes if lane.queued_mono is not None and scope.is_full)
+        return next((next(iter(scope.under_way)) for scope in full), None)
+
+    @property
+    def held_by(self) -> str:
+        """The URL of ``holder``; empty if there is none."""
+        return "" if self.holder is None else self.holder.url
+
+    @property
+    def waiting(self) -> int:
+        """How many waiters are in line."""
+        return sum(len(lane.waiters) for lane in self.line)
+
+    @property
+    def head(self) -> LocalPermit | None:
+        """The first task in line, or None without a task."""
+        return next((waiter for waiter in self.in_order() if isinstance(waiter, LocalPermit)), None)
+
+    def in_order(self) -> list[Waiter]:
+        """Return all waiters, the first one first."""
+        return sorted((waiter for lane in self.line for waiter in lane.waiters), key=lambda waiter: waiter.order)
+
+    def ready_mono(self, lane: Lane, now_mono: float) -> float:
+        """Return when a request may start, by the host and by its scopes."""
+        start = self.look(lane, now_mono, self.hosts.wall())
+        return max([start.ready_mono, *(scope.ready_mono for scope in lane.scopes)])
+
+    def not_yet(self, lane: Lane, now_mono: float) -> NotYet:
+        """Return when a request that has to wait may start: at its own time, or at that of an earlier waiter."""
+        now_wall = self.hosts.wall()
+        ready_mono, bound_by, pace, _ = self.look(lane, now_mono, now_wall)
+        if self.recalling and bound_by not in CLOSINGS:  # an earlier gate may have left a closure
+            return NotYet(now_wall + _RECALL_S, Bound.STORE)
+        if self.under_way and self.most == 1 and ready_mono <= self.demand.last_mono + pace.interval_s:
+            ready_mono = now_mono  # the interval will count from the end of the request under way
+        for earlier in self.line:
+            start = self.look(earlier, now_mono, now_wall)
+            if start.yields_until_mono <= now_mono and start.ready_mono > ready_mono:
+                ready_mono, bound_by = start.ready_mono, start.bound_by
+        held_by = self.under_way[0].url if self.is_full else ""
+        wait_s = max(0.0, ready_mono - now_mono)
+        if wait_s == 0.0:
+            bound_by = Bound.IN_FLIGHT if self.is_full else Bound.QUEUE
+        for scope in lane.scopes:
+            if (scope_s := scope.ready_mono - now_mono) > wait_s:
+                wait_s, bound_by, held_by = scope_s, Bound.FLOOR, ""
+            elif wait_s == 0.0 and scope.is_full and not self.is_full:
+                bound_by, held_by = Bound.IN_FLIGHT, next(iter(scope.under_way)).url
+        refusal = self.demand.refusal(self.options) if bound_by is Bound.REFUSED else None
+        return NotYet(now_wall + wait_s, bound_by, held_by, refusal)
+
+    def snapshot(self, now_mono: float) -> HostStatus:
+        """Return the state of the host, with the pace of the lane whose next request may start last."""
+        paces, now_wall = [], self.hosts.wall()
+        for lane in self.lanes.values() or (Lane(self),):
+            start = self.look(lane, now_mono, now_wall)
+            paces.append((start.ready_mono, *start.pace))
+        ready_mono, interval_s, bound_by = max(paces, key=itemgetter(0, 1))
+        closed_until_mono, closed_by = self.demand.closing
+        is_closed, holder = closed_until_mono > now_mono, self.under_way[0] if self.under_way else None
+        return HostStatus(
+            self.name,
+            interval_s,
+            bound_by,
+            not_before=now_wall + max(0.0, ready_mono - now_mono),
+            closed_until=now_wall + (closed_until_mono - now_mono) if is_closed else None,
+            closed_by=closed_by if is_closed else None,
+            waiting=self.waiting,
+            in_flight=len(self.under_way),
+            held_by=holder.url if holder is not None else "",
+            held_s=now_mono - holder.started_mono if holder is not None else 0.0,
+            refusal=self.demand.refusal(self.options),
+        )
+
+    # How long a host is remembered
+
+    @property
+    def longest_s(self) -> float:
+        """The longest interval of any lane at any time of day."""
+        lanes, options = self.lanes.values(), self.options
+        stated_s = bounded(max([lane.longest_s for lane in lanes], default=0.0), options)
+        return max([options.min_delay_s, stated_s, *(lane.floor_s for lane in lanes)])
+
+    def last_is_known_until(self, kept_s: float) -> float:
+        """Return until when the last request counts: for ``kept_s``, or for twice the longest interval if that is more.
+
+        One interval would be too short. A page may be due right after this interval, and need a new fetch of
+        robots.txt. This fetch must not count as the first request to the host.
+        """
+        return self.demand.last_mono + max(kept_s, 2.0 * self.longest_s)
+
+    def busy_until(self, now_mono: float) -> float:
+        """Return until when an idle host must be kept: its pace, a backoff or a Visit-time still counts.
+
+        When the host is forgotten, only the time of its last request is remembered, for ``kept_s`` of the marks. So a
+        host whose last request counts for longer is kept, too.
+        """
+        demand, now_wall, longest_s = self.demand, self.hosts.wall(), self.longest_s
+        rest_s = max(longest_s, demand.smoothed_s(self.options))
+        until_mono = max(demand.last_mono + rest_s, demand.remembered_until_mono)
+        for lane in self.lanes.values():  # a Visit-time may let a lane wait for longer
+            until_mono = max(until_mono, self.look(lane, now_mono, now_wall).ready_mono)
+        if 2.0 * longest_s > self.hosts.marks.requested.kept_s:
+            until_mono = max(until_mono, demand.last_mono + 2.0 * longest_s)
+        return until_mono
+
+    def kept_until(self, now_mono: float) -> float:
+        """Return until when an idle host is kept; a short time longer than it must be, to save timers."""
+        return max(self.busy_until(now_mono), self.demand.last_mono + _FORGOTTEN_S)
+
+    def _forget_open_windows(self, now_mono: float) -> None:
+        """Forget idle lanes whose Visit-time has begun. Otherwise a host with disjoint windows is never forgotten."""
+        now_wall = self.hosts.wall()
+        for key, lane in list(self.lanes.items()):
+            opens_s = self.look(lane, now_mono, now_wall).ready_mono - now_mono
+            if lane.timed and opens_s <= _FORGOTTEN_S and len(self.lanes) > 1:
+                self.forget_lane(key)
+
+    def forget_lane(self, key: tuple[object, ...]) -> None:
+        """Forget a lane without waiters."""
+        for scope in self.lanes.pop(key).scopes:
+            scope.users -= 1
+            scope.look_soon()
+
+    def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float) -> None:
+        """See ``recall.Recalled``."""
+        demand = self.demand
+        if passed_s is None:
+            demand.last_mono = now_mono
+        elif state is not None:
+            asked_ago_s = state.asked_ago_s(passed_s, self.options.max_turn_s)
+            if asked_ago_s is not None:
+                demand.last_mono = max(demand.last_mono, now_mono - asked_ago_s)
+            record = state.answers_after(passed_s)
+            if record is not None:
+                demand.recall(record, now_mono, self.options)
+
+    def state(self, of: HostState) -> HostState:
+        """See ``recall.Recalled``."""
+        demand = self.demand
+        return replace(
+            of,
+            asked_s=None if demand.last_mono == NEVER else of.mono - demand.last_mono,
+            under_way=self.most == 1 and bool(self.under_way),
+            answers=demand.record(of.mono) if demand.is_known else None,
+            answers_s=max(0.0, self.busy_until(of.mono) - of.mono),
+        )
+
+
+class Scope:
+    """A limit for all hosts of a domain, or at an address. Its waiters are lanes, each with a waiter that is due.
+
+    Attributes:
+        hosts: the hosts of the process.
+        name: the domain or the address.
+        limit: the limit.
+        under_way: the permits that have not ended, the oldest first, with the time of the last request before each.
+        last_mono: the end of the last request, or its start if several may be under way.
+        line: the lanes that wait, in the order in which they became due.
+        called: the lane whose waiter was called and has not started yet, or None.
+        users: how many lanes have this scope; without any it is forgotten once it is due.
+        recalling: whether the state from an earlier process is being read.
+        armed_mono: see ``timers.Timed``.
+    """
+
+    __slots__ = (
+        "_kept",
+        "armed_mono",
+        "called",
+        "hosts",
+        "last_mono",
+        "limit",
+        "line",
+        "name",
+        "recalling",
+        "recalls",
+        "under_way",
+        "users",
+    )
+
+    def __init__(self, hosts: Hosts, name: str, limit: Limit, kept: LastRequestTimes, recalls: Recalls | None) -> None:
+        self.hosts: Hosts = hosts
+        self.name: str = name
+        self.limit: Limit = limit
+        self._kept = kept
+        self.recalls: Recalls | None = recalls
+        now_mono = hosts.monotonic()
+        self.last_mono: float = kept.take(name, now_mono)
+        self.under_way: dict[LocalPermit, float] = {}
+        self.line: OrderedDict[Lane, None] = OrderedDict()
+        self.called: Lane | None = None
+        self.users: int = 0
+        self.recalling: bool = False
+        self.armed_mono: float | None = None
+        hosts.wakeups.look_at(self, max(self.ready_mono, now_mono + _FORGOTTEN_S))
+        if recalls is not None:
+            recalls.begin(self)
+
+    @property
+    def ready_mono(self) -> float:
+        """When the next request may start if there is room."""
+        return self.last_mono + self.limit.min_delay_s
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many requests are under way as are allowed at once."""
+        return len(self.under_way) >= self.limit.max_concurrent
+
+    def admits(self, lane: Lane, now_mono: float) -> bool:
+        """Return whether a request may start now: it is due, there is room, and no earlier lane is delayed."""
+        if self.called is not None or self.recalling or self.is_full or self.ready_mono > now_mono:
+            return False
+        for earlier in islice(self.line, _LOOKS):
+            if earlier.host is lane.host:  # the order of the lanes of a host is that of its line
+                return True
+            if earlier.start_elsewhere(self, now_mono) - 2.0 * self.limit.min_delay_s <= now_mono:
+                return False
+        return len(self.line) < _LOOKS
+
+    def await_next(self, now_mono: float) -> None:
+        """See to it that the line is looked at again when that may help; an end or a call that is taken look, too."""
+        if self.called is None and not self.is_full and self.ready_mono > now_mono:
+            self.hosts.wakeups.look_at(self, self.ready_mono)
+
+    def advance(self, now_mono: float) -> None:
+        """Let the lanes in line try, the first one first."""
+        for lane in list(islice(self.line, _LOOKS)):
+            if self.called is not None or self.recalling or self.is_full or self.ready_mono > now_mono:
+                break
+            if lane in self.line:
+                lane.host.advance(now_mono)
+        if self.line:
+            self.await_next(now_mono)
+
+    def on_time(self, now_mono: float) -> None:
+        """Let the lanes in line try, or forget a scope that is not used."""
+        self.advance(now_mono)
+        if not self.users and not self.under_way and not self.recalling:
+            if self.ready_mono > now_mono:
+                self.hosts.wakeups.look_at(self, self.ready_mono)
+            else:
+                self.hosts.forget_scope(self)
+                self._kept.keep(self.name, self.last_mono, now_mono)
+
+    def look_soon(self) -> None:
+        """Let the lanes in line try in the next step: the caller is in the middle of a change."""
+        if self.line or not self.users:
+            self.hosts.wakeups.look_at(self, self.hosts.monotonic())
+
+    def uncall(self, lane: Lane) -> None:
+        """The waiter that was called has not started."""
+        if self.called is lane:
+            self.called = None
+            self.look_soon()
+
+    def start(self, permit: LocalPermit, now_mono: float) -> None:
+        """Count a request as under way."""
+        self.called = None
+        self.under_way[permit] = self.last_mono
+        self.last_mono = now_mono
+        if self.recalls is not None:
+            self.recalls.note(self)
+        if self.line and not self.is_full:
+            self.look_soon()
+
+    def end(self, permit: LocalPermit, now_mono: float) -> None:
+        """End a request. With one request at a time, the interval counts from now on."""
+        del self.under_way[permit]
+        if self.limit.max_concurrent == 1:
+            self.asked(now_mono)
+        if self.ready_mono > now_mono:
+            self.await_next(now_mono)
+        else:
+            self.look_soon()
+
+    def give_back(self, permit: LocalPermit) -> None:
+        """End a permit that was not used for a request."""
+        before_mono = self.under_way.pop(permit)
+        if self.last_mono == permit.started_mono:
+            self.last_mono = before_mono
+        self.look_soon()
+
+    def asked(self, now_mono: float) -> None:
+        """Let the interval before the next request count from now."""
+        self.last_mono = now_mono
+        if self.recalls is not None:
+            self.recalls.note(self)
+
+    def fetched(self, now_mono: float) -> None:
+        """Count a request for robots.txt if no other request is remembered."""
+        if now_mono > self.last_mono + max(self._kept.kept_s, 2.0 * self.limit.min_delay_s):
+            self.asked(now_mono)
+
+    def snapshot(self, now_mono: float) -> HostStatus:
+        """Return the state of the scope."""
+        holder = next(iter(self.under_way), None)
+        return HostStatus(
+            self.name,
+            self.limit.min_delay_s,
+            Bound.FLOOR,
+            not_before=self.hosts.wall() + max(0.0, self.ready_mono - now_mono),
+            waiting=len(self.line),
+            in_flight=len(self.under_way),
+            held_by="" if holder is None else holder.url,
+            held_s=0.0 if holder is None else now_mono - holder.started_mono,
+        )
+
+    def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float) -> None:
+        """See ``recall.Recalled``."""
+        asked_ago_s = 0.0 if passed_s is None else None
+        if state is not None and passed_s is not None:
+            asked_ago_s = state.asked_ago_s(passed_s, self.hosts.options.max_turn_s)
+        if asked_ago_s is not None:
+            self.last_mono = max(self.last_mono, now_mono - asked_ago_s)
+
+    def state(self, of: HostState) -> HostState:
+        """See ``recall.Recalled``."""
+        is_under_way = self.limit.max_concurrent == 1 and bool(self.under_way)
+        return replace(
+            of, asked_s=None if self.last_mono == NEVER else of.mono - self.last_mono, under_way=is_under_way
+        )
+
+
+class Hosts:
+    """Spaces the requests of this process to each host. Belongs to one event loop.
+
+    Args:
+        options: see PacingOptions.
+        clock: the clocks and the timer.
+        jitter: returns 0 to 1, to spread the requests to a host that was closed.
+        publisher: receives AddressNotFound, HeaderOverruled, HostClosed, HostOpened, LongWait and TurnExpired.
+        marks: returns the marks that earlier pacers of this process have left in a scope: host, address or domain. None
+            to begin without.
+        resolver: finds the addresses of hosts. Without one, each name is a key, and no address or domain is limited.
+
+    Attributes:
+        by_name: maps the names of the active hosts to the hosts.
+        waiting: how many tasks wait for a permit; callbacks do not count.
+        in_flight: how many permits have not ended.
+        closed: whether the pacer is closed.
+        is_scoped: whether addresses or domains are paced, too.
+    """
+
+    def __init__(
+        self,
+        options: PacingOptions | None = None,
+        *,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
+        publisher: Publisher | None = None,
+        marks: Callable[[str], Marks] | None = None,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self.options: PacingOptions = options or PacingOptions()
+        publisher = publisher or Publisher()
+        self.clock: Clock = clock
+        self.monotonic, self.wall = clock.monotonic, clock.wall
+        self.reports: Reports = Reports(publisher)
+        of_none: defaultdict[str, Marks] = defaultdict(Marks)
+        self._marks_of: Callable[[str], Marks] = marks or of_none.__getitem__
+        self.marks: Marks = self._marks_of(self.options.key)
+        self.marks.sweep(clock.monotonic())
+        self.recalls: Recalls | None = None
+        self.wakeups: Wakeups = Wakeups(clock)
+        self.expiry: PermitExpiry = PermitExpiry(
+            clock, self.options.max_turn_s, self._permits, publisher, self._look_behind_permit
+        )
+        self.waiting: int = 0
+        self.in_flight: int = 0
+        self.closed: bool = False
+        self._jitter = jitter
+        self._orders = count()
+        self.by_name: dict[str, Host] = {}
         self._options_of: dict[str, PacingOptions] = {}
-        self.by_name: dict[str, PacedHost] = {}
-        self.marks = marks
-        self.use(options)
+        self._fetch_lines = FetchLines(clock, publisher, self.marks)
+        self.is_scoped = resolver is not None and self.options.is_scoped
+        self._is_by_address = self.is_scoped and self.options.key == "address"
+        self._scopes: dict[tuple[str, str], Scope] = {}
+        self._memory: MemoryOf | None = None
+        self._recalls_of: dict[str, Recalls] = {}
+        self._looking_up: dict[object, Callable[[], None]] = {}  # callbacks whose address is not known yet
+        if self.is_scoped and resolver is not None:
+            self._addresses = Addresses(resolver, clock, publisher)
+            self._limits = [
+                (kind, limit)
+                for kind, limit in (("domain", self.options.domain), ("address", self.options.address))
+                if limit is not None
+            ]
+            kinds = {self.options.key, *(kind for kind, _ in self._limits)}
+            self._needs_address = "address" in kinds
+            self._domain_of = by_domain() if "domain" in kinds else str
+        self._keep_marks()
 
     def use(self, options: PacingOptions) -> None:
-        """Replace the options."""
-        self._options, self.scope = options, options.key
-        self.marks.requested.kept_s = max(self.marks.requested.kept_s, min(options.max_crawl_delay_s, DAY_S))
-        for host in self.by_name.values():
-            host.limit(self.options(host.host))
+        """Replace the options of all hosts without limits of their own."""
+        self.options = options
+        self.expiry.max_turn_s = options.max_turn_s
+        self._keep_marks()
+        for host in list(self.by_name.values()):
+            host.limit(self._options(host.name), self.monotonic())
 
-    def get(self, name: str, now_mono: float) -> PacedHost:
-        """Return a host, and make it active."""
-        host = self.by_name.get(name)
+    def _keep_marks(self) -> None:
+        kept = self.marks.requested
+        kept.kept_s = max(kept.kept_s, min(self.options.max_crawl_delay_s, DAY_S))
+
+    def remember(self, memory: MemoryOf) -> None:
+        """From now on keep the states of hosts in a memory, and recall each host before it is requested again."""
+        if self._memory is None:
+            self._memory = memory
+            kept_s = self.marks.requested.kept_s
+            self.recalls = Recalls(memory(self.options.key), self.clock, kept_s, self._recalled)
+            for kind, _ in self._limits if self.is_scoped else ():
+                kept_s = self._marks_of(kind).requested.kept_s
+                self._recalls_of[kind] = Recalls(memory(kind), self.clock, kept_s, self._recalled)
+            for host in self.by_name.values():
+                self._recall(host)
+
+    # Requests for pages
+
+    async def start(
+        self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
+    ) -> LocalPermit:
+        """Wait in line for a permit; see ``politesse.ports.Pacer``.
+
+        Raises:
+            TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
+            ClosedError: if the pacer is closed.
+            WrongEventLoop: if the pacer was first used in another event loop.
+        """
+        if self.is_scoped:
+            max_wait_s = await self._look_up(request, max_wait_s)
+        now_mono = self.monotonic()
+        lane = self._lane(request, now_mono)
+        host = lane.host
+        order = instead_of.order if isinstance(instead_of, LocalPermit) else next(self._orders)
+        permit = LocalPermit(lane, request.url, order)
+        if lane.ready_mono > now_mono or host.line or len(host.under_way) >= host.most:
+            await permit.wait(now_mono, max_wait_s)
+            now_mono = self.monotonic()
+            host.take(permit)
+            host.grant(permit, now_mono)
+            if permit.waited:
+                waited_s = now_mono - permit.joined_mono
+                if waited_s > LONG_S or host.long_wait is not None:
+                    self.reports.waited(host, permit, waited_s)
+            if host.line:
+                host.advance(now_mono)
+            return permit
+        host.grant(permit, now_mono)
+        return permit
+
+    def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
+        """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
+        if self.is_scoped and not self._knows(request.host):
+            return NotYet(self.wall(), Bound.ADDRESS)
+        now_mono = self.monotonic()
+        lane = self._lane(request, now_mono)
+        host, called = lane.host, lane.host.called
+        if len(host.under_way) >= host.most or (lane.start.ready_mono > now_mono and not lane.is_volatile):
+            host.advance(now_mono)
+            return host.not_yet(lane, now_mono)
+        permit = LocalPermit(lane, request.url, next(self._orders))
+        if lane.ready_mono <= now_mono and not host.line:
+            host.grant(permit, now_mono)
+            return permit
+        if isinstance(called, Watcher) and called.is_told and called.lane is lane:
+            if not host.may_start(called, now_mono):  # because of a change since the call
+                host.leave(called, now_mono)
+                return host.not_yet(lane, now_mono)
+            host.take(called)
+        else:
+            host.join(permit, now_mono)
+            if host.called is not permit:
+                host.leave(permit, now_mono)
+                return host.not_yet(lane, now_mono)
+            host.take(permit)
+        host.grant(permit, now_mono)
+        if host.line:
+            host.advance(now_mono)
+        return permit
+
+    async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
+        """Return the answer of ``try_start`` to each request. Never waits; raises ClosedError."""
+        return list(map(self.try_start, requests))
+
+    def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, when ``request`` may start and is first in line, or when the pacer closes."""
+        self._check_open(request)
+        self.wakeups.own_loop()
+        if self.is_scoped and not self._knows(request.host):
+            self._call_later(request, callback)
+            return
+        now_mono = self.monotonic()
+        lane = self._lane(request, now_mono)
+        lane.host.join(Watcher(lane, next(self._orders), callback), now_mono)
+
+    async def aclose(self) -> None:
+        """Raise ClosedError in all waiting tasks, and call the callbacks of ``when_ready``."""
+        if self.closed:
+            return
+        self.closed = True
+        self.wakeups.stop()
+        self.expiry.stop()
+        for recalls in (self.recalls, *self._recalls_of.values()):
+            if recalls is not None:
+                recalls.close()
+        for host in list(self.by_name.values()):
+            for waiter in host.in_order():
+                if isinstance(waiter, LocalPermit):
+                    waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {host.name}"))
+                elif not waiter.is_told:
+                    waiter.is_told = True
+                    host.leave(waiter, self.monotonic())
+                    waiter.callback()
+        if self.is_scoped:
+            await self._addresses.aclose()
+            for callback in list(self._looking_up.values()):
+                callback()
+
+    # Requests for robots.txt
+
+    async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> LocalFetch:
+        """Wait in line for the request of a robots.txt; see ``politesse.ports.Pacer``.
+
+        All keys are looked up before the request. Otherwise a page could be granted before the request counts in all
+        scopes.
+        """
+        name, url = request.host, request.url
+        if self.is_scoped:
+            await self._look_up(request, None)
+        self._check_open(request)
+        key = self._key(name) if self.is_scoped else name
+        limits = self._scope_keys(name) if self.is_scoped else ()
+        if made:
+            return LocalFetch(self, key, url, None, limits)
+        floor_s = max(self._options(key).min_delay_s, request.min_delay_s)
+        await self._fetch_lines.enter(key, url, floor_s)
+        fetch = LocalFetch(self, key, url, self._fetch_lines, limits)
+        try:
+            self._check_open(request)
+        except ClosedError:
+            fetch.give_back()
+            raise
+        return fetch
+
+    def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
+        """Record an answer to a request for robots.txt. The interval restarts only if the host was idle for long."""
+        now_mono, requested = self.monotonic(), self.marks.requested
+        for kind, name in fetch.limits:
+            self._scope(kind, name).fetched(now_mono)
+        host = self._active_host(fetch, becomes_active=status in FETCH_CLOSING)
         if host is None:
-            backoff = self.marks.backoffs.setdefault(name, HostBackoff())
-            last_mono = backoff.last_mono = max(self.marks.requested.take(name, now_mono), backoff.last_mono)
-            host = self.by_name[name] = PacedHost(name, self.options(name), last_mono, backoff=backoff)
-            self._begin(host)
-        return host
+            if now_mono - requested.look_up(fetch.host) > requested.kept_s:  # an earlier request still counts otherwise
+                requested.keep(fetch.host, now_mono, now_mono)
+            return
+        if now_mono > host.last_is_known_until(requested.kept_s):
+            host.asked(now_mono)
+        if status in FETCH_CLOSING:
+            now_wall = self.wall()
+            ignored = host.demand.observe_fetch(headers, elapsed_s, now_mono, now_wall, host.options)
+            host.changed(now_mono)
+            self.reports.overruled(host.name, ignored)
+            self.reports.closed(host, now_mono, now_wall, fetch.url, status)
 
-    def requested(self, name: str, now_mono: float, *, again: bool) -> None:
-        """Remember a request to an idle host. If an earlier one still counts, only ``again`` replaces its time."""
-        if again or now_mono - self.marks.requested.look_up(name) > self.marks.requested.kept_s:
-            self.marks.requested.keep(name, now_mono, now_mono)
+    def opened(self, fetch: LocalFetch) -> None:
+        """Let the next page wait for one interval from now."""
+        now_mono, host = self.monotonic(), self._active_host(fetch)
+        for kind, name in fetch.limits:
+            self._scope(kind, name).asked(now_mono)
+        if host is None:
+            self.marks.requested.keep(fetch.host, now_mono, now_mono)
+        else:
+            host.asked(now_mono)
 
-    def last_mono(self, name: str) -> float:
-        """Return when a host was last requested; minus infinity if that is unknown."""
-        host = self.by_name.get(name)
-        return self.marks.requested.look_up(name) if host is None else host.last_mono
+    def _active_host(self, fetch: LocalFetch, *, becomes_active: bool = False) -> Host | None:
+        """Return the host of a robots.txt, or None if only the time of the request has to be remembered."""
+        if becomes_active or self.recalls is not None:
+            return self._host(fetch.host, self.monotonic())
+        return self.by_name.get(fetch.host)
 
-    def resting(self, now_mono: float) -> Iterator[PacedHost]:
-        """Return the idle hosts whose interval after a request for robots.txt is not over yet."""
-        longest_s = max(options.min_delay_s for options in (self._options, *self._options_of.values()))
-        for name, last_mono in self.marks.requested.since(now_mono - longest_s):
-            options = self.options(name)
-            if last_mono + options.min_delay_s > now_mono:
-                yield PacedHost(name, options, last_mono)
+    # Closures and limits
 
-    def options(self, name: str) -> PacingOptions:
+    def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:
+        """Let no request start at ``host`` before the Unix time ``until_wall``, waiting requests included."""
+        if self._is_by_address and self._addresses.known(host) is None:
+            if not self.closed:
+                lookup = self._addresses.lookup(host)
+                lookup.add_done_callback(lambda _: self.close_host(host, until_wall, bound_by))
+            return
+        now_mono, now_wall = self.monotonic(), self.wall()
+        if until_wall > now_wall:
+            paced = self._host(self._key(host), now_mono)
+            paced.demand.close(now_mono + (until_wall - now_wall), bound_by)
+            paced.changed(now_mono)
+            self.reports.closed(paced, now_mono, now_wall)
+
+    async def closed_until(self, host: str, /) -> float | None:
+        """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
+        if self._is_by_address:
+            await self._addresses.find(host)
+        key, was_open = self._key(host), not self.closed
+        paced = self.by_name.get(key)
+        if paced is None and was_open and (self.recalls is not None or key in self.marks.demands):
+            paced = self._host(key, self.monotonic())
+            paced.advance(self.monotonic())
+        if paced is not None and self.recalls is not None and was_open:
+            await self.recalls.ended(paced)
+            if self.recalls.is_closed:
+                raise ClosedError(f"the pacer was closed while it was recalled what {key} had asked for")
+        return self.known_closing(host)
+
+    def known_closing(self, host: str, /) -> float | None:
+        """Return the Unix time until which ``host`` is closed, or None if it is open or not recalled yet."""
+        if self._is_by_address and self._addresses.known(host) is None:
+            return None
+        paced = self.by_name.get(self._key(host))
+        closed_s = 0.0 if paced is None else paced.demand.closing.until_mono - self.monotonic()
+        return self.wall() + closed_s if closed_s > 0.0 else None
+
+    def closings(self) -> Counter[Bound]:
+        """Return how many hosts are closed now, by the reason of the closure. Any thread may call this."""
+        hosts = list(self.by_name.values())  # copied in a single step, so no thread changes the dict meanwhile
+        now_mono = self.monotonic()
+        closings = (host.demand.closing for host in hosts)
+        return Counter(closing.bound_by for closing in closings if closing.until_mono > now_mono)
+
+    def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
+        """Set the limits of ``host`` from now on. If a limit is None, the options apply. Raises ConfigurationError."""
+        self._options_of.pop(host, None)
+        if min_delay_s is not None or max_concurrent is not None:
+            self._options_of[host] = known_limited(self.options, min_delay_s, max_concurrent)
+        paced = self.by_name.get(host)
+        if paced is not None:
+            paced.limit(self._options(host), self.monotonic())
+
+    def _options(self, name: str) -> PacingOptions:
         """Return the options of a host, with the limits that were set for it."""
-        return self._options_of.get(name, self._options)
+        return self._options_of.get(name, self.options)
 
-    def forget(self, host: PacedHost, now_mono: float) -> None:
-        """Make a host idle."""
-        self.by_name.pop(host.host, None)
-        self.marks.backoffs.pop(host.host, None)
-        self.marks.requested.keep(host.host, host.last_mono, now_mono)
+    # What other parts ask
 
-    def under_way(self) -> Iterator[LocalPermit]:
+    def hosts(self) -> dict[str, HostStatus]:
+        """Return the state of each active host, and of each host whose pages wait after a request for robots.txt.
+
+        Busy domains and addresses with a limit are there, too. If a host and a domain or address have the same name,
+        the result holds the state of the host.
+        """
+        now_mono = self.monotonic()
+        hosts = chain(list(self.by_name.values()), self._resting(now_mono))
+        scopes = {scope.name: scope.snapshot(now_mono) for scope in self._scopes.values()}
+        return scopes | {host.name: host.snapshot(now_mono) for host in hosts}
+
+    def _resting(self, now_mono: float) -> Iterator[Host]:
+        """Return the idle hosts whose interval after a request for robots.txt is not over yet."""
+        longest_s = max(options.min_delay_s for options in (self.options, *self._options_of.values()))
+        for name, last_mono in self.marks.requested.since(now_mono - longest_s):
+            options = self._options(name)
+            if last_mono + options.min_delay_s > now_mono:
+                yield Host(self, name, options, Demand(last_mono=last_mono))
+
+    def lines(self, host: str, /) -> Iterable[PacedLine]:
+        """Return the line of ``host``, and those of its domain and address if they are limited and known."""
+        is_known = not (self.is_scoped and self._needs_address) or self._addresses.known(host) is not None
+        lines = []
+        if is_known or not self._is_by_address:
+            key = self._key(host)
+            lines.append(PacedLine(self, key, self._options(key).max_concurrent))
+        for kind, limit in self._limits if self.is_scoped else ():
+            if is_known or kind != "address":
+                lines.append(PacedLine(self, f"{kind} {self._key_of(kind, host)}", limit.max_concurrent))
+        return lines
+
+    def pace(self, request: TurnRequest, /) -> Pace:
+        """Return the interval that is in force for a request; raises ClosedError."""
+        now_mono = self.monotonic()
+        lane = self._lane(request, now_mono)
+        return lane.host.look(lane, now_mono, self.wall()).pace
+
+    def backoff_of(self, host: str, /) -> BackoffSnapshot:
+        """Return the backoff of a host."""
+        paced = self.by_name.get(host)
+        return BackoffSnapshot() if paced is None else paced.demand.snapshot(self.monotonic(), paced.options)
+
+    def learn(self, host: str, backoff_s: float, fetch_backoff_s: float, refusal_s: float, /) -> None:
+        """Adopt the longer backoffs of an active host that another process remembers."""
+        paced = self.by_name.get(host)
+        if paced is not None:
+            paced.demand.learn(backoff_s, fetch_backoff_s, refusal_s, self.monotonic())
+            paced.changed(self.monotonic())
+
+    def last_mono(self, host: str, /) -> float:
+        """Return when ``host`` was last requested; minus infinity if that is unknown."""
+        paced = self.by_name.get(host)
+        return self.marks.requested.look_up(host) if paced is None else paced.demand.last_mono
+
+    def under_way(self) -> Sequence[Permit]:
         """Return all permits that have not ended."""
+        return list(self._permits())
+
+    def _permits(self) -> Iterator[LocalPermit]:
         for host in self.by_name.values():
             yield from host.under_way
 
-    def limit(self, name: str, min_delay_s: float | None, max_concurrent: int | None) -> PacedHost | None:
-        """Set the limits of a host, and return the host if it is active. If a limit is None, the options apply."""
-        options = self._options
-        self._options_of.pop(name, None)
-        if min_delay_s is not None or max_concurrent is not None:
-            options = self._options_of[name] = known_limited(options, min_delay_s, max_concurrent)
-        host = self.by_name.get(name)
-        if host is not None:
-            host.limit(options)
+    def take_over(self, permits: Iterable[Permit]) -> None:
+        """Go on with the permits of an earlier pacer, which is closed; their hosts become active here."""
+        now_mono = self.monotonic()
+        for permit in permits:
+            if isinstance(permit, LocalPermit) and permit.lines is not None:
+                left, host = permit.paced, self._host(permit.host, now_mono)
+                left.under_way.remove(permit)
+                host.under_way.append(permit)
+                host.marks = max(host.marks, left.marks)
+                permit.lines.in_flight -= 1
+                self.in_flight += 1
+                scopes = []
+                for kind, name in permit.lines.keys_of(permit.scopes):
+                    scopes.append(scope := self._scope(kind, name))
+                    scope.last_mono = max(scope.last_mono, permit.started_mono)
+                for earlier, scope in zip(permit.scopes, scopes, strict=True):
+                    scope.under_way[permit] = earlier.under_way.pop(permit)
+                permit.lines, permit.paced, permit.scopes = self, host, tuple(scopes)
+                host.changed(now_mono)
+        self.expiry.look()
+
+    def __len__(self) -> int:
+        """How many hosts are active, and how many addresses and domains with a limit."""
+        return len(self.by_name) + len(self._scopes)
+
+    def __repr__(self) -> str:
+        return f"<Hosts: {len(self)} busy, {self.waiting} waiting, {self.in_flight} in flight>"
+
+    # Called by hosts, lanes and permits
+
+    def answered(self, permit: LocalPermit, status: int | None, headers: Mapping[str, str]) -> None:
+        """Record an answer; the first call measures the response time."""
+        host, now_mono, now_wall = permit.paced, self.monotonic(), self.wall()
+        demand, lane = host.demand, permit.lane
+        if permit.answered_s is None:
+            permit.answered_s = now_mono - permit.started_mono
+            demand.rested(permit.started_mono - permit.before_mono, permit.started_mono, host.options)
+        jitter = interval_s = 0.0  # most answers do not need these values
+        if (status is not None and not is_served(status)) or demand.is_remembered:
+            jitter, interval_s = self._jitter(), host.look(lane, now_mono, now_wall).pace.interval_s
+        ignored = demand.observe(
+            status, headers, permit.answered_s, now_mono, now_wall, host.options, jitter, interval_s
+        )
+        if ignored:
+            self.reports.overruled(host.name, ignored)
+        if demand.closing.until_mono > now_mono:
+            host.changed(now_mono)
+            self.reports.closed(host, now_mono, now_wall, permit.url, status)
+        elif len(host.under_way) < host.most or self.recalls is not None:
+            host.changed(now_mono)  # otherwise the end of the request reckons
+
+    def forget(self, host: Host, now_mono: float) -> None:
+        """Make a host idle."""
+        self.by_name.pop(host.name, None)
+        self.marks.demands.pop(host.name, None)
+        self.marks.requested.keep(host.name, host.demand.last_mono, now_mono)
+        for key in list(host.lanes):
+            host.forget_lane(key)
+        if host.closed_mono != NEVER:
+            self.reports.opened(host)  # last: a subscriber may take a turn, which needs a host that is known
+
+    def forget_scope(self, scope: Scope) -> None:
+        """Forget a scope that no lane has."""
+        for key in self.keys_of((scope,)):
+            del self._scopes[key]
+
+    def keys_of(self, scopes: Iterable[Scope]) -> list[tuple[str, str]]:
+        """Return the kind and name of each of several scopes."""
+        return [key for key, scope in self._scopes.items() if scope in scopes] if scopes else []
+
+    def report_wait(self, permit: LocalPermit, now_mono: float) -> None:
+        """Publish a long wait that begins: behind a request that is held for long, or for a time that is far away."""
+        host = permit.paced
+        holder = host.holder
+        if holder is not None and holder.started_mono + HELD_S <= now_mono:
+            self.look_behind(host, now_mono)
+        wait_s = host.ready_mono(permit.lane, now_mono) - now_mono
+        if wait_s > LONG_S:
+            self.reports.waits(host, permit, wait_s, host.not_yet(permit.lane, now_mono).bound_by)
+
+    def look_behind(self, host: Host, now_mono: float) -> None:
+        """Publish a long wait behind a request under way: now, or when the wait has become long."""
+        again_mono = self.reports.held(host, now_mono)
+        if again_mono is not None:
+            self.wakeups.look_at(host, again_mono)
+
+    def _look_behind_permit(self, permit: LocalPermit, now_mono: float) -> None:
+        waiting = {lane.host for scope in permit.scopes for lane in scope.line}
+        for host in (permit.paced, *waiting - {permit.paced}):
+            self.look_behind(host, now_mono)
+
+    # Hosts, lanes and keys
+
+    def _check_open(self, request: TurnRequest) -> None:
+        if self.closed:
+            raise ClosedError(f"the pacer is closed: there is no turn for {request.url or request.host}")
+
+    def _lane(self, request: TurnRequest, now_mono: float) -> Lane:
+        """Return the lane of a request whose keys are known; raises ClosedError."""
+        if self.closed:
+            self._check_open(request)
+        key: tuple[object, ...] = request.agent, request.min_delay_s
+        scopes: tuple[Scope, ...] = ()
+        if self.is_scoped:
+            scopes = tuple(self._scope(kind, name) for kind, name in self._scope_keys(request.host))
+            host, key = self._host(self._key(request.host), now_mono), (*key, scopes)
+        else:
+            host = self.by_name.get(request.host) or self._host(request.host, now_mono)
+        lane, pace = host.lanes.get(key), request.pace
+        if lane is None or (pace is not None and lane.by_origin.get(request.origin) is not pace):
+            return host.lane(request, key, scopes, now_mono)
+        return lane
+
+    def _host(self, key: str, now_mono: float) -> Host:
+        """Return a host, and make it active."""
+        host = self.by_name.get(key)
+        if host is None:
+            demand = self.marks.demands.setdefault(key, Demand())
+            demand.last_mono = max(self.marks.requested.take(key, now_mono), demand.last_mono)
+            host = self.by_name[key] = Host(self, key, self._options(key), demand)
+            if demand.closing.until_mono > NEVER:
+                self.reports.closed(host, now_mono, self.wall())  # a closure that an earlier pacer has left
+            self._recall(host)
+            host.changed(now_mono)
         return host
 
+    def _recall(self, host: Host) -> None:
+        if self.recalls is not None:
+            self.recalls.begin(host)
+            host.changed(self.monotonic(), is_noted=False)  # while it is recalled, no lane may start by the short way
 
-class Marks:
-    """What a process remembers of the hosts of a scope. The next pacer goes on with it.
-
-    An active host writes its last request into its HostBackoff, which is here from the start. So the close of a pacer
-    needs no step, and a pacer that was never closed leaves its marks as well.
-
-    Attributes:
-        requested: the last requests to idle hosts; ``kept_s`` grows with the longest Crawl-delay of the options.
-        fetches: the second-to-last and the last requests for robots.txt.
-        backoffs: the backoff of each host that is active, or was active when its pacer closed.
-    """
-
-    def __init__(self) -> None:
-        self.requested: LastRequestTimes = LastRequestTimes(_REMEMBERED_S)
-        self.fetches: tuple[LastRequestTimes, LastRequestTimes] = LastRequestTimes(FRESH_S), LastRequestTimes(FRESH_S)
-        self.backoffs: dict[str, HostBackoff] = {}
-        self._swept_from = _SWEPT_FROM
-
-    def sweep(self, now_mono: float) -> None:
-        """Forget the backoffs that are too old; an active host may lose its mark, but not its backoff."""
-        if len(self.backoffs) < self._swept_from:
-            return  # otherwise each of many pacers, one after the other, would look at the hosts of all others
-        for name, backoff in list(self.backoffs.items()):
-            if max(backoff.last_mono + self.requested.kept_s, backoff.remembered_until_mono) <= now_mono:
-                self.backoffs.pop(name, None)
-        self._swept_from = max(_SWEPT_FROM, 2 * len(self.backoffs))
-
-
-class LastRequestTimes:
-    """The times of the last requests to idle hosts. Each takes 55 to 85 octets besides the host name, and no timer.
-
-    The times are in two dicts. After ``kept_s``, or when the younger dict is full, the younger dict replaces the older
-    dict. So a time is kept for ``kept_s`` to twice ``kept_s``, for up to 250,000 hosts.
-
-    Args:
-        kept_s: how long a time counts, in seconds.
-    """
-
-    __slots__ = ("_older", "_since_mono", "_younger", "kept_s")
-
-    def __init__(self, kept_s: float) -> None:
-        self.kept_s: float = kept_s
-        self._younger: dict[str, float] = {}
-        self._older: dict[str, float] = {}
-        self._since_mono = NEVER
-
-    def keep(self, host: str, last_mono: float, now_mono: float) -> None:
-        """Remember when a host was last requested."""
-        if now_mono - self._since_mono >= self.kept_s or len(self._younger) >= _MAX_HOSTS:
-            self._older = self._younger if now_mono - self._since_mono < 2.0 * self.kept_s else {}
-            self._younger, self._since_mono = {}, now_mono
-        self._younger[host] = last_mono
-
-    def since(self, from_mono: float) -> list[tuple[str, float]]:
-        """Return the hosts that were requested after a moment, and when each was last requested."""
-        times = chain(self._older.copy().items(), self._younger.copy().items())  # another thread may share them
-        return [(host, last_mono) for host, last_mono in times if last_mono > from_mono]
-
-    def look_up(self, host: str) -> float:
-        """Return when a host was last requested; minus infinity if that is unknown."""
-        return self._younger.get(host, self._older.get(host, NEVER))
-
-    def take(self, host: str, now_mono: float) -> float:
-        """Return when a host was last requested, and forget it; minus infinity if that is unknown."""
-        last_mono = self._younger.pop(host, None)
-        if last_mono is None:
-            last_mono = self._older.pop(host, NEVER)
-        return last_mono if now_mono - last_mono <= self.kept_s else NEVER
-
-
-class Wakeups:
-    """Checks each host at its time. An entry of the heap is valid while its time equals the host's ``armed_mono``.
-
-    A timer is set when a host is due before the soonest timer. If the host is due now, the check runs in the next step
-    of the event loop. Later timers are not cancelled: cancelling a timer and setting another costs three times as much,
-    because the event loop keeps a cancelled timer until its time. No timer is set for an entry that is no longer valid.
-
-    Args:
-        clock: the monotonic clock and the timer.
-        look: called with a host whose time has come, and the monotonic time.
-
-    Attributes:
-        loop: the event loop of the timer, or None before the first use.
-    """
-
-    def __init__(self, clock: Clock, look: Callable[[PacedHost, float], None]) -> None:
-        self._clock = clock
-        self._look = look
-        self._heap: list[tuple[float, int, PacedHost]] = []
-        self._pushes = 0
-        self._timers: list[tuple[float, Timer]] = []  # the timers with their times, the soonest last
-        self._soonest_mono = inf
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = False
-
-    def look_at(self, host: PacedHost, at_mono: float) -> None:
-        """Check a host at ``at_mono``, which is before its armed time and may be in the past."""
-        if self._stopped:
+    def _recalled(self, host: Recalled) -> None:
+        """After the recall of a host, refuse tasks that would wait too long, and call callbacks that have to wait."""
+        now_mono, now_wall = self.monotonic(), self.wall()
+        if isinstance(host, Scope):
+            host.advance(now_mono)
+        if not isinstance(host, Host):
             return
-        host.armed_mono = at_mono
-        self._pushes += 1
-        heapq.heappush(self._heap, (at_mono, self._pushes, host))
-        if at_mono < self._soonest_mono:
-            self._set_timer(at_mono)
+        self.reports.closed(host, now_mono, now_wall)
+        called = []
+        for waiter in host.in_order():
+            ready_mono = host.look(waiter.lane, now_mono, now_wall).ready_mono
+            if isinstance(waiter, Watcher):
+                if ready_mono > now_mono and not waiter.is_told:
+                    waiter.is_told = True
+                    host.take(waiter)
+                    called.append(waiter.callback)
+            elif ready_mono > waiter.joined_mono + waiter.max_wait_s:
+                waiter.fail(TooFar(host.name, host.not_yet(waiter.lane, now_mono), waiter.max_wait_s))
+        host.changed(now_mono, is_noted=bool(host.line) or host.demand.closing.until_mono > now_mono)
+        if host.line:
+            host.on_time(now_mono)  # at once: a timer would delay each host by a millisecond
+        for callback in called:
+            callback()
 
-    def own_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop; raise WrongEventLoop if the timer belongs to another loop."""
-        loop = asyncio.get_running_loop()
-        if self.loop is None:
-            self.loop = loop
-        elif self.loop is not loop:
-            raise WrongEventLoop
-        return loop
+    def _scope(self, kind: str, name: str) -> Scope:
+        scope = self._scopes.get((kind, name))
+        if scope is None:
+            requested, limit = self._marks_of(kind).requested, dict(self._limits)[kind]
+            scope = self._scopes[kind, name] = Scope(self, name, limit, requested, self._recalls_of.get(kind))
+        return scope
 
-    def stop(self) -> None:
-        """Cancel all checks."""
-        self._stopped = True
-        for _, timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-        self._heap.clear()
+    def _scope_keys(self, name: str) -> list[tuple[str, str]]:
+        """Return the kind and key of each scope of a host whose address is known."""
+        return [(kind, self._key_of(kind, name)) for kind, _ in self._limits]
 
-    def _set_timer(self, at_mono: float) -> None:
-        if self.loop is None:
-            with suppress(RuntimeError):  # if no event loop is running, this clock works without a loop
-                self.loop = asyncio.get_running_loop()
-        delay_s = at_mono - self._clock.monotonic()
-        if delay_s > 0.0:
-            delay_s = max(delay_s, _MIN_TIMER_S)
-        self._timers.append((at_mono, self._clock.call_later(delay_s, self._on_timer)))
-        self._soonest_mono = at_mono
+    def _key(self, name: str) -> str:
+        """Return the key under which a host is paced."""
+        return self._key_of(self.options.key, name) if self.is_scoped else name
 
-    def _on_timer(self) -> None:
-        timers = self._timers
-        timers.pop()
-        self._soonest_mono = timers[-1][0] if timers else inf
-        now_mono = self._clock.monotonic()
-        heap = self._heap
-        while heap and (heap[0][0] <= now_mono or heap[0][2].armed_mono != heap[0][0]):
-            at_mono, _, host = heapq.heappop(heap)
-            if host.armed_mono == at_mono:  # otherwise a later entry has replaced this entry
-                host.armed_mono = None
-                self._look(host, now_mono)
-        if heap and heap[0][0] < self._soonest_mono:
-            self._set_timer(heap[0][0])
+    def _key_of(self, kind: str, name: str) -> str:
+        if kind == "domain":
+            return self._domain_of(name)
+        return name if kind == "host" else self._addresses.known(name) or name
+
+    def _knows(self, name: str) -> bool:
+        """Return whether the address of a host is known, if it is needed; begin a look-up otherwise."""
+        if not self._needs_address or self._addresses.known(name) is not None:
+            return True
+        if self.closed:
+            raise ClosedError(f"the pacer is closed: there is no turn at {name}")
+        self._addresses.lookup(name)
+        return False
+
+    async def _look_up(self, request: TurnRequest, max_wait_s: float | None) -> float | None:
+        """Look up the address of a request; return the rest of ``max_wait_s``. Raises TooFar and ClosedError."""
+        deadline_mono = None if max_wait_s is None else self.monotonic() + max_wait_s
+        while not self._knows(request.host):
+            finding = asyncio.ensure_future(self._addresses.find(request.host))
+            if deadline_mono is None:
+                await finding
+            elif not await ends_within(self.clock, max(0.0, deadline_mono - self.monotonic()), finding):
+                raise TooFar(request.host, NotYet(self.wall(), Bound.ADDRESS), max_wait_s or 0.0)
+        if request.check_lines is not None:  # the address may have been unknown at the first check
+            request.check_lines()
+        return None if deadline_mono is None else max(0.0, deadline_mono - self.monotonic())
+
+    def _call_later(self, request: TurnRequest, callback: Callable[[], None]) -> None:
+        """Let a callback join the line once the address of its host is known."""
+        place = object()
+        self._looking_up[place] = callback
+
+        def known(lookup: asyncio.Task[str] | None = None) -> None:
+            if self.closed or self._looking_up.get(place) is None:
+                return  # the close calls it
+            if lookup is not None and lookup.cancelled():  # by others; a timer, because they may be ending the loop
+                self.clock.call_later(_AGAIN_S, known)
+                return
+            del self._looking_up[place]
+            self.when_ready(request, callback)
+
+        self._addresses.lookup(request.host).add_done_callback(known)
+
+
+def give_back_all(answers: Iterable[Permit | NotYet]) -> None:
+    """Give back all permits in a list of answers."""
+    for answer in answers:
+        if not isinstance(answer, NotYet):
+            answer.give_back()

@@ -1,4 +1,4 @@
-"""Makes the pacer for the options: a LocalPacer or a FleetPacer, or a ScopedPacer with such a pacer for each scope."""
+"""Makes the pacer for the options: Hosts, or for a fleet a FleetPacer; with scopes, a FleetPacer for each scope."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from politesse._base.text import needing
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.hosts import Hosts
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.fleet.pacer import FleetPacer
+    from politesse._pacing.fleet.scoped import ScopedPacer
     from politesse._pacing.fleet.wire import FleetWire
-    from politesse._pacing.hosts import Marks
+    from politesse._pacing.marks import Marks
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
     from politesse.events import Publisher
@@ -33,7 +33,7 @@ def make_pacer(
     resolver: Resolver | None = None,
     jitter: Callable[[], float] = random.random,
     fleet: tuple[FleetOptions, FleetWire] | None = None,
-) -> LocalPacer | ScopedPacer | FleetPacer:
+) -> Hosts | ScopedPacer | FleetPacer:
     """Return a new pacer.
 
     Args:
@@ -46,20 +46,21 @@ def make_pacer(
         fleet: the fleet that shares the pace, and the wire to its Redis, or None for this process alone.
     """
 
-    def local(options: PacingOptions) -> LocalPacer:
-        return LocalPacer(options, clock=clock, jitter=jitter, publisher=publisher, marks=marks(options.key))
+    def local(options: PacingOptions) -> Hosts:
+        return Hosts(options, clock=clock, jitter=jitter, publisher=publisher, marks=marks)
 
-    scope: Callable[[PacingOptions], LocalPacer | FleetPacer] = local
-    if fleet is not None:
-        from politesse._pacing.fleet.link import FleetLink  # noqa: PLC0415 - only a fleet needs it
-        from politesse._pacing.fleet.pacer import FleetPacer  # noqa: PLC0415
+    if fleet is None:
+        return Hosts(options, clock=clock, jitter=jitter, publisher=publisher, marks=marks, resolver=resolver)
+    from politesse._pacing.fleet.link import FleetLink  # noqa: PLC0415 - only a fleet needs these
+    from politesse._pacing.fleet.pacer import FleetPacer  # noqa: PLC0415
+    from politesse._pacing.fleet.scoped import ScopedPacer  # noqa: PLC0415
 
-        options_of_fleet, wire = fleet
-        link = FleetLink(wire, options_of_fleet, clock=clock, publisher=publisher)
-        scope = partial(FleetPacer, link=link, make=local, clock=clock, publisher=publisher)
+    options_of_fleet, wire = fleet
+    link = FleetLink(wire, options_of_fleet, clock=clock, publisher=publisher)
+    member = partial(FleetPacer, link=link, make=local, clock=clock, publisher=publisher)
     if resolver is not None and options.is_scoped:
-        return ScopedPacer(options, scope, clock=clock, resolver=resolver, publisher=publisher)
-    return scope(options)
+        return ScopedPacer(options, member, clock=clock, resolver=resolver, publisher=publisher)
+    return member(options)
 
 
 def fleet_wire(fleet: FleetOptions) -> tuple[FleetOptions, FleetWire]:

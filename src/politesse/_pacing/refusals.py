@@ -1,6 +1,6 @@
 """What an answer to a page means for its host, by status and headers. Pure; the time is an argument.
 
-    answer                                                means    what follows (``backoff.py``)
+    answer                                                means    what follows (``demand.py``)
     429, 502, 503, 504                                    BUSY     the host is closed for the backoff
     any other 5xx                                         ERROR    the delay doubles; the third in a row counts as BUSY
     any status with a challenge: ``cf-mitigated:          REFUSED  the host is closed for ``refused_min_s``, doubled
@@ -18,8 +18,8 @@ so single answers of 401 and 403 do not close the host. A challenge, such as a C
 request. politesse never evades a challenge: a closed host gets no request. A ``Retry-After`` closes the host, whatever
 the status is.
 
-``meaning_of`` and ``HostBackoff`` implement this table, the only one for pages. For answers to robots.txt, see
-``FETCH_CLOSING`` (``backoff.py``) and ``_cache/outcome.py``; ``challenge_of`` finds the challenges in both.
+``meaning_of`` and ``Demand`` implement this table, the only one for pages. For answers to robots.txt, see
+``FETCH_CLOSING`` (``demand.py``) and ``_cache/outcome.py``; ``challenge_of`` finds the challenges in both.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
 _DENIALS: Final = frozenset({401, 403})
 _PAYMENT_REQUIRED: Final = 402
-_SUCCESSES: Final = frozenset({*range(200, 300), 304})
+SUCCESSES: Final = frozenset({*range(200, 300), 304})
+"""The statuses of an answer that means SUCCESS, unless its headers say otherwise."""
+
 _SERVER_ERRORS: Final = range(_SERVER_ERROR, 600)
 _MAX_VALUE: Final = 100
 
@@ -72,7 +74,7 @@ def meaning_of(status: int, headers: Mapping[str, str]) -> Meaning:
     """Return the meaning of an answer; the names of ``headers`` are in lower case."""
     if headers and (challenge_of(headers) or (status == _PAYMENT_REQUIRED and _PRICE in headers)):
         return Meaning.REFUSED
-    if status in _SUCCESSES:
+    if status in SUCCESSES:
         return Meaning.SUCCESS
     if status in BUSY_STATUSES:
         return Meaning.BUSY

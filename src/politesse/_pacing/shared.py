@@ -27,10 +27,10 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
-from politesse._pacing.hosts import Marks
+from politesse._pacing.hosts import give_back_all
 from politesse._pacing.making import fleet_wire, make_pacer
+from politesse._pacing.marks import Marks
 from politesse._pacing.pace import PacingOptions, known_limited
-from politesse._pacing.permit import give_back_all
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Publisher
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.pacer import FleetPacer
+    from politesse._pacing.fleet.scoped import ScopedPacer
     from politesse._pacing.host_state import HostMemory, HostState, MemoryOf
-    from politesse._pacing.local import LocalPacer
-    from politesse._pacing.scoped import ScopedPacer
+    from politesse._pacing.hosts import Hosts
     from politesse.ports import FetchPermit, PacedLine, Permit, Resolver, TurnRequest
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
 
-    AnyPacer: TypeAlias = LocalPacer | ScopedPacer | FleetPacer
+    AnyPacer: TypeAlias = Hosts | ScopedPacer | FleetPacer
     Limits: TypeAlias = tuple[float | None, int | None]
 
 _LEAST: Final = frozenset({"min_delay_s", "max_concurrent", "refused_after"})  # of these options, less is not faster

@@ -125,53 +125,6 @@ async def wrong(folder: Path, *blocks: str, patience_s: float = 30.0) -> list[st
     return await findings("bad.md", "\n".join(blocks), folder, patience_s=patience_s)
 
 
-@pytest.mark.full
-@pytest.mark.realtime
-async def test_good_guide_has_no_findings(tmp_path: Path) -> None:
-    server = """
-        mkdir site && cd site
-        printf 'User-agent: *\\nDisallow: /private\\n' > robots.txt
-        printf 'A page' > index.html
-        python3 -m http.server 8000
-        """
-    program = """
-        import asyncio
-        from urllib.request import urlopen
-
-        async def main():
-            print(urlopen("http://localhost:8000/").read().decode())
-
-        asyncio.run(main())
-        """
-    paste = """
-        import asyncio
-        for number in range(2):
-            print(number)
-
-        print("http://localhost:8000")
-        await asyncio.sleep(0, 1)  # 1: what it returns
-        {"a": 2.71828, "b": "c"}  # {'a': 2.7..., 'b': 'c'}
-        None  # nothing is echoed, so that this is a remark
-        """
-    guide = [
-        fenced("sh", server),
-        fenced("python", program),
-        fenced("text", "A page"),
-        fenced("python", paste),
-        fenced("text", "0\n1\nhttp://localhost:8000"),
-        fenced("python", "[number,\n 3]  # [1, 3]"),
-        fenced("sh", "echo 2026-11-22T07:00:00Z, 3 s old; echo error >&2"),
-        fenced("text", "2026-01-01T00:00:00Z, 12 s old\nerror"),
-        fenced("sh", "pip install '.[all]'"),
-        fenced("py", "ROBOTSTXT_OBEY = True"),
-        fenced("json", '{"a": 1}\n{"b": 2}'),
-        fenced("python", "import two\nimport asyncio\nprint(two.SITE, __name__)\nasyncio.run(asyncio.sleep(0))"),
-        fenced("text", "http://localhost:8000/ __main__"),
-        fenced("py", '# two.py\nSITE = "http://localhost:8000/"'),
-    ]
-    assert await wrong(tmp_path, *guide) == []
-
-
 async def test_block_of_a_wrong_form_is_found(tmp_path: Path) -> None:
     messages = {
         fenced("", "1"): "a block of the language ''",

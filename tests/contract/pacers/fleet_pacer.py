@@ -21,10 +21,10 @@ from politesse._base.constants import DAY_S
 from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
 from politesse._pacing.fleet.pacer import FleetPacer
+from politesse._pacing.fleet.scoped import ScopedPacer
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import RedisWire
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.hosts import Hosts
 from politesse.clock import Clock
 from politesse.events import Publisher
 from politesse.options import FleetOptions, Limit
@@ -118,5 +118,5 @@ def _part(
     wire = wire_type(client_at(shared_server().url), clock)
     fleet = FleetOptions(prefix=prefix or f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
     link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
-    make = partial(LocalPacer, clock=clock, jitter=lambda: 0.0, publisher=publisher)
+    make = partial(Hosts, clock=clock, jitter=lambda: 0.0, publisher=publisher)
     return lambda options: FleetPacer(options, link, make, clock=clock, publisher=publisher)

@@ -1,4 +1,4 @@
-"""What is LocalPacer's own; what every pacer promises is in test_pacers.py."""
+"""What is Hosts's own; what every pacer promises is in test_pacers.py."""
 
 import asyncio
 import gc
@@ -10,8 +10,7 @@ import pytest
 
 from politesse import Gatekeeper, PacingOptions
 from politesse._pacing.host_state import HostState
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.permit import LocalPermit
+from politesse._pacing.hosts import Hosts, LocalPermit
 from politesse.clock import Timer
 from politesse.errors import ClosedError, StoreError
 from politesse.events import Event, LongWait, TurnExpired
@@ -36,15 +35,15 @@ class CountingClock(ManualClock):
         return super().call_later(max(0.0005, delay_s - self.early_s), callback)
 
 
-def take(pacer: LocalPacer, host: str = HOST, **said: str) -> LocalPermit:
-    permit = pacer.try_start(wants(rules(*(f"{name}: {value}" for name, value in said.items())), host))
+def take(pacer: Hosts, host: str = HOST) -> LocalPermit:
+    permit = pacer.try_start(wants(rules(), host))
     assert isinstance(permit, LocalPermit)
     return permit
 
 
-async def test_a_host_is_forgotten_when_its_interval_is_over() -> None:
+async def test_a_host_is_forgotten_when_nothing_that_it_was_asked_for_binds_it() -> None:
     clock = CountingClock()
-    pacer = LocalPacer(OPTIONS, clock=clock)
+    pacer = Hosts(OPTIONS, clock=clock)
     for number in range(300):
         finish(take(pacer, f"host{number}.example"), (200, 404, None)[number % 3])
     assert len(pacer) == 300
@@ -52,15 +51,10 @@ async def test_a_host_is_forgotten_when_its_interval_is_over() -> None:
     clock.advance(1.1)
     assert len(pacer) == 0
     assert clock.set <= 3
-
-
-async def test_a_host_that_was_asked_in_vain_is_forgotten() -> None:
-    clock = ManualClock(MIDNIGHT)
-    pacer = LocalPacer(OPTIONS, clock=clock)
-    take(pacer).give_back()
-    pacer.close_host("closed.example", MIDNIGHT + 5.0, Bound.BACKOFF)
-    pacer.close_host("past.example", MIDNIGHT - 5.0, Bound.BACKOFF)
-    now(pacer.start_fetch(fetching("spent.example"))).opened()
+    take(pacer, "returned.example").give_back()
+    pacer.close_host("closed.example", clock.wall() + 5.0, Bound.BACKOFF)
+    pacer.close_host("past.example", clock.wall() - 5.0, Bound.BACKOFF)
+    now(pacer.start_fetch(fetching("opened.example"))).opened()
     assert isinstance(pacer.try_start(wants(rules("Visit-time: 0001-0002"), "night.example")), NotYet)
     clock.advance(61.0)
     assert len(pacer) == 0
@@ -70,7 +64,7 @@ async def test_a_host_of_which_only_robots_txt_was_fetched_is_remembered_for_a_d
     slow = rules("Crawl-delay: 86400")
     for longest_s in (math.inf, 1e300, 86_400.0):
         clock = ManualClock()
-        pacer = LocalPacer(PacingOptions(max_crawl_delay_s=longest_s), clock=clock)
+        pacer = Hosts(PacingOptions(max_crawl_delay_s=longest_s), clock=clock)
         now(pacer.start_fetch(fetching(HOST))).end(200)
         clock.advance(86_399.0)
         assert len(pacer) == 0
@@ -83,20 +77,9 @@ async def test_a_host_of_which_only_robots_txt_was_fetched_is_remembered_for_a_d
         assert len(pacer) == 0
 
 
-async def test_a_host_is_not_forgotten_while_a_request_is_under_way() -> None:
-    clock = ManualClock()
-    pacer = LocalPacer(PacingOptions(max_concurrent=2), clock=clock)
-    permit = take(pacer)
-    clock.advance(100.0)
-    assert len(pacer) == 1
-    finish(permit, 404)
-    clock.advance(201.0)
-    assert len(pacer) == 0
-
-
 async def test_a_permit_that_ended_keeps_no_slot_alive() -> None:
     clock = ManualClock()
-    pacer = LocalPacer(OPTIONS, clock=clock)
+    pacer = Hosts(OPTIONS, clock=clock)
     permit = take(pacer)
     finish(permit, 200)
     clock.advance(2.0)
@@ -110,9 +93,11 @@ async def test_a_permit_that_ended_keeps_no_slot_alive() -> None:
 
 async def test_a_timer_that_fires_early_lets_nobody_start_early() -> None:
     clock = CountingClock(early_s=0.01)
-    pacer = LocalPacer(OPTIONS, clock=clock)
+    pacer = Hosts(OPTIONS, clock=clock)
     finish(take(pacer), 200)
     waiting = asyncio.create_task(pacer.start(wants()))
+    await settle()
+    assert repr(pacer) == "<Hosts: 1 busy, 1 waiting, 0 in flight>"
     for _ in range(300):
         await settle()
         if waiting.done():
@@ -123,7 +108,7 @@ async def test_a_timer_that_fires_early_lets_nobody_start_early() -> None:
 
 async def test_a_waiter_of_a_host_that_is_due_waits_for_no_timer() -> None:
     clock = ManualClock()
-    pacer = LocalPacer(PacingOptions(min_delay_s=0.0), clock=clock)
+    pacer = Hosts(PacingOptions(min_delay_s=0.0), clock=clock)
     for _ in range(100):
         permit, called = take(pacer), asyncio.Event()
         pacer.when_ready(wants(), called.set)
@@ -131,48 +116,6 @@ async def test_a_waiter_of_a_host_that_is_due_waits_for_no_timer() -> None:
         clock.advance(0.0)
         assert called.is_set()
         clock.advance(0.0007)
-
-
-async def test_permits_are_stamped_when_they_are_taken_not_when_they_are_woken() -> None:
-    clock = ManualClock()
-    pacer = LocalPacer(OPTIONS, clock=clock)
-    finish(take(pacer), 200)
-    waiting = asyncio.create_task(pacer.start(wants()))
-    await settle()
-    clock.advance(7.0)
-    assert (await waiting).started_mono == 7.0
-
-
-async def test_not_yet_says_what_binds() -> None:
-    rows: list[tuple[Callable[[LocalPacer], object], Bound]] = [
-        (lambda pacer: finish(take(pacer), 200), Bound.FLOOR),
-        (lambda pacer: finish(take(pacer, **{"Crawl-delay": "9"}), 200), Bound.CRAWL_DELAY),
-        (lambda pacer: finish(take(pacer, **{"Request-rate": "1/9"}), 200), Bound.REQUEST_RATE),
-        (lambda pacer: finish(take(pacer), 429), Bound.BACKOFF),
-        (lambda pacer: finish(take(pacer), 503, {"retry-after": "7"}), Bound.RETRY_AFTER),
-        (lambda pacer: finish(take(pacer), 200, {"ratelimit": '"a";r=0;t=9'}), Bound.RATE_LIMIT),
-        (lambda pacer: finish(take(pacer), 200, {"ratelimit": '"a";r=2;t=9'}), Bound.RATE_LIMIT),
-        (lambda pacer: pacer.close_host(HOST, MIDNIGHT + 9, Bound.RETRY_AFTER), Bound.RETRY_AFTER),
-        (lambda pacer: now(pacer.start_fetch(fetching(HOST))).opened(), Bound.FLOOR),
-        (take, Bound.IN_FLIGHT),
-    ]
-    for prepare, bound_by in rows:
-        pacer = LocalPacer(OPTIONS, clock=ManualClock(MIDNIGHT))
-        kept = prepare(pacer)
-        answer = pacer.try_start(wants())
-        assert isinstance(answer, NotYet)
-        assert answer.bound_by is bound_by
-        del kept
-
-
-async def test_repr_shows_who_waits() -> None:
-    pacer = LocalPacer(OPTIONS, clock=ManualClock())
-    kept = take(pacer)
-    waiting = asyncio.create_task(pacer.start(wants()))
-    await settle()
-    assert repr(pacer) == "<LocalPacer: 1 busy hosts, 1 waiting, 1 in flight>"
-    assert kept.host == HOST
-    waiting.cancel()
 
 
 # An event loop that stood still: nothing starts early, and no host is reported for the time that it could not use.
@@ -253,7 +196,7 @@ class Desk:
     def __init__(self, memory: Memory | None = None, options: PacingOptions | None = None) -> None:
         self.clock = ManualClock(MIDNIGHT)
         self.memory = memory or Memory()
-        self.pacer = LocalPacer(options or PacingOptions(adaptive_factor=0.0), clock=self.clock, jitter=lambda: 0.0)
+        self.pacer = Hosts(options or PacingOptions(adaptive_factor=0.0), clock=self.clock, jitter=lambda: 0.0)
         self.pacer.remember(lambda _: self.memory)
 
     async def release(self) -> None:
@@ -269,7 +212,7 @@ class Desk:
         return answer.not_before - MIDNIGHT, answer.bound_by
 
 
-async def test_known_host_is_not_recalled_again() -> None:
+async def test_host_is_recalled_again_only_when_another_process_may_have_asked_it_since() -> None:
     desk = Desk()
     desk.memory.release.set()
     assert isinstance(desk.pacer.try_start(wants()), NotYet)
@@ -279,6 +222,50 @@ async def test_known_host_is_not_recalled_again() -> None:
     assert len(desk.pacer) == 0
     finish(desk.take())
     assert desk.memory.recalled == [HOST]
+    desk.clock.advance(601)
+    assert desk.refused()[1] is Bound.STORE
+    await settle()
+    assert desk.memory.recalled == [HOST, HOST]
+
+
+async def test_requests_start_after_the_recall_in_their_order_whatever_limit_is_set() -> None:
+    for limit in (1, 10_000):
+        desk, started = Desk(), list[int]()
+
+        async def start(desk: Desk, started: list[int], place: int) -> None:
+            await desk.pacer.start(wants())
+            started.append(place)
+
+        waiting = [asyncio.ensure_future(start(desk, started, place)) for place in range(3)]
+        await settle()
+        desk.pacer.set_limits(HOST, 0.0, limit)
+        desk.clock.advance(100)
+        await settle()
+        assert (started, desk.pacer.waiting, desk.pacer.in_flight) == ([], 3, 0)
+        assert isinstance(desk.pacer.try_start(wants()), NotYet)
+        desk.memory.release.set()
+        for _ in range(3):
+            await settle()
+            desk.clock.advance(0.01)
+        assert started == list(range(min(3, limit)))
+        await desk.pacer.aclose()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_host_that_cannot_be_recalled_counts_as_asked_just_now() -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    for error in (StoreError("disk"), ZeroDivisionError("bug")):
+        desk = Desk(Memory(error))
+        assert desk.refused()[1] is Bound.STORE
+        desk.clock.advance(5)
+        await desk.release()
+        assert desk.refused() == (6.0, Bound.FLOOR)
+    desk, others = Desk(), asyncio.all_tasks()
+    desk.pacer.when_ready(wants(), lambda: None)
+    for task in asyncio.all_tasks() - others:  # the recall, before it began
+        task.cancel()
+    await settle()
+    assert desk.refused() == (1.0, Bound.FLOOR)
 
 
 async def test_slow_robots_txt_is_noted_for_the_next_process() -> None:
@@ -293,110 +280,18 @@ async def test_slow_robots_txt_is_noted_for_the_next_process() -> None:
     assert desk.memory.states[HOST]().asked_s == 0.0
 
 
-async def test_cancelled_question_whether_a_host_is_closed_affects_no_other() -> None:
+async def test_cancelled_question_whether_a_host_is_closed_affects_no_other_and_the_close_ends_all() -> None:
     desk = Desk()
     questions = [asyncio.ensure_future(desk.pacer.closed_until(HOST)) for _ in range(2)]
     await settle()
     questions[0].cancel()
     await settle()
     assert not questions[1].done()
-    desk.memory.release.set()
-    assert await questions[1] is None
-
-
-async def test_closing_the_pacer_ends_the_question_whether_a_host_is_closed() -> None:
-    desk = Desk()
-    question = asyncio.ensure_future(desk.pacer.closed_until(HOST))
-    await settle()
     await desk.pacer.aclose()
     with pytest.raises(ClosedError):
-        await question
+        await questions[1]
     assert await desk.pacer.closed_until("other.example") is None
     assert desk.memory.recalled == [HOST]
-
-
-async def test_callback_is_called_once_the_host_is_recalled() -> None:
-    desk, called = Desk(), list[bool]()
-    desk.pacer.when_ready(wants(), lambda: called.append(True))
-    desk.clock.advance(10)
-    await settle()
-    assert called == []
-    await desk.release()
-    assert called == [True]
-    desk.clock.advance(1)
-    assert len(desk.pacer) == 0
-    desk.take().end()  # it is forgotten, but not unknown
-    assert desk.memory.recalled == [HOST]
-
-
-async def test_host_is_recalled_again_when_another_process_may_have_asked_it_since() -> None:
-    desk = Desk()
-    desk.memory.release.set()
-    for _ in range(2):
-        assert isinstance(desk.pacer.try_start(wants()), NotYet)
-        await settle()
-        desk.clock.advance(1)
-        finish(desk.take())
-        desk.clock.advance(601)
-    assert desk.memory.recalled == [HOST, HOST]
-
-
-async def test_nothing_starts_during_the_recall_whatever_limit_is_set() -> None:
-    for limit in (1, 10_000):
-        desk = Desk()
-        waiting = [asyncio.ensure_future(desk.pacer.start(wants())) for _ in range(3)]
-        await settle()
-        desk.pacer.set_limits(HOST, 0.0, limit)
-        desk.clock.advance(100)
-        await settle()
-        assert not any(task.done() for task in waiting)
-        assert (desk.pacer.waiting, desk.pacer.in_flight) == (3, 0)
-        assert isinstance(desk.pacer.try_start(wants()), NotYet)
-        desk.memory.release.set()
-        for _ in range(3):
-            await settle()
-            desk.clock.advance(0.01)
-        assert sum(task.done() for task in waiting) == min(3, limit)
-        await desk.pacer.aclose()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-
-async def test_requests_start_in_the_order_in_which_they_came_during_the_recall() -> None:
-    desk, started = Desk(), list[int]()
-
-    async def start(place: int) -> None:
-        permit = await desk.pacer.start(wants())
-        started.append(place)
-        permit.end()
-
-    tasks = [asyncio.ensure_future(start(place)) for place in range(5)]
-    await settle()
-    desk.memory.release.set()
-    for _ in range(10):
-        await settle()
-        desk.clock.advance(1.0)
-    await asyncio.gather(*tasks)
-    assert started == list(range(5))
-
-
-async def test_host_that_cannot_be_recalled_counts_as_asked_just_now() -> None:
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    for error in (StoreError("disk"), ZeroDivisionError("bug")):
-        desk = Desk(Memory(error))
-        assert desk.refused()[1] is Bound.STORE
-        desk.clock.advance(5)
-        await desk.release()
-        assert desk.refused() == (6.0, Bound.FLOOR)
-
-
-async def test_host_whose_recall_is_cancelled_before_it_began_counts_as_asked_just_now() -> None:
-    desk = Desk()
-    others = asyncio.all_tasks()
-    desk.pacer.when_ready(wants(), lambda: None)
-    for task in asyncio.all_tasks() - others:
-        task.cancel()
-    await settle()
-    assert desk.refused() == (1.0, Bound.FLOOR)
 
 
 async def test_closure_during_the_recall_holds() -> None:

@@ -11,10 +11,9 @@ from typing import Final
 import pytest
 
 from politesse import PacingOptions
+from politesse._pacing.fleet.scoped import ScopedPacer
 from politesse._pacing.host_state import HostState
-from politesse._pacing.local import LocalPacer
-from politesse._pacing.permit import LocalPermit, give_back_all
-from politesse._pacing.scoped import ScopedPacer
+from politesse._pacing.hosts import Hosts, LocalPermit, give_back_all
 from politesse._pacing.shared import GateShare
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
@@ -25,7 +24,6 @@ from politesse.status import HostStatus
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.pacers.fleet_pacer import fleet_pacer, scoped_fleet_pacer, settle
-from tests.contract.pacers.remote_pacer import RemotePacer
 from tests.support import tasks
 from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, fetching, rules
 from tests.support.tiers import first_of
@@ -37,8 +35,8 @@ OPTIONS: Final = PacingOptions(min_delay_s=1.0)
 Make = Callable[[PacingOptions, ManualClock, Publisher], Pacer]
 
 
-def _local(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> LocalPacer:
-    return LocalPacer(options, clock=clock, jitter=lambda: 0.0, publisher=publisher)
+def _local(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Hosts:
+    return Hosts(options, clock=clock, jitter=lambda: 0.0, publisher=publisher)
 
 
 def _with_domain(options: PacingOptions) -> PacingOptions:
@@ -46,9 +44,7 @@ def _with_domain(options: PacingOptions) -> PacingOptions:
     return replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000))
 
 
-def _scoped(
-    options: PacingOptions, clock: ManualClock, publisher: Publisher, part: type[LocalPacer] = LocalPacer
-) -> Pacer:
+def _scoped(options: PacingOptions, clock: ManualClock, publisher: Publisher, part: type[Hosts] = Hosts) -> Pacer:
     make = partial(part, clock=clock, jitter=lambda: 0.0, publisher=publisher)
     return ScopedPacer(_with_domain(options), make, clock=clock, resolver=Resolving({}), publisher=publisher)
 
@@ -70,14 +66,10 @@ def _shared(options: PacingOptions, clock: ManualClock, publisher: Publisher) ->
     return GateShare(lambda: shared, shared.options, publisher, lambda _: _EmptyMemory(), None)
 
 
-def _remote(options: PacingOptions, clock: ManualClock, publisher: Publisher) -> Pacer:
-    return RemotePacer(_local(options, clock, publisher), clock)
-
-
 IN_PROCESS: dict[str, Make] = {"local": _local, "shared": _shared}
 # The first two run all the code of the others.
 PACERS: dict[str, Make] = {"shared": _shared, "scoped-fleet": scoped_fleet_pacer, "fleet": fleet_pacer}
-PACERS |= {"local": _local, "scoped": _scoped, "remote": _remote}
+PACERS |= {"local": _local, "scoped": _scoped}
 
 
 class Desk:
@@ -257,18 +249,6 @@ async def test_the_next_starts_an_interval_after_the_end(desk: Desk) -> None:
     assert desk.granted_at("second") == pytest.approx(6.0, abs=0.01)
 
 
-async def test_hosts_do_not_wait_for_each_other(desk: Desk) -> None:
-    for number in range(20):
-        await desk.take(host=f"host{number}.example")
-    assert desk.pacer.in_flight == 20
-
-
-async def test_no_interval_where_none_is_stated(desk: Desk) -> None:
-    await desk.limit(0.0)
-    for _ in range(5):
-        await desk.visit()
-
-
 async def test_requests_start_in_the_order_in_which_they_came(desk: Desk) -> None:
     await desk.visit()
     for number in range(6):
@@ -412,6 +392,13 @@ async def test_a_refusal_closes_the_host_for_longer_each_time_and_says_how_often
     assert (first.bound_by, first.refusal) == (Bound.REFUSED, Refusal(1, "402, crawler-price: USD 0.01"))
 
 
+async def test_a_quota_is_spread_over_its_time_and_closes_the_host_once_it_is_spent(desk: Desk) -> None:
+    for left, wait_s in ((3, 3.0), (0, 9.0)):
+        await desk.end(await desk.take(), 200, {"ratelimit": f'"a";r={left};t=9'})
+        assert await desk.refused() == (wait_s, Bound.RATE_LIMIT)
+        await desk.pass_time(wait_s + 0.01)
+
+
 async def test_a_429_of_one_request_binds_what_runs_beside_it(wide: Desk) -> None:
     first = await wide.take()
     await wide.pass_time(1.1)
@@ -419,16 +406,6 @@ async def test_a_429_of_one_request_binds_what_runs_beside_it(wide: Desk) -> Non
     await wide.end(first, 429, {"retry-after": "90"})
     await wide.end(second, 200)
     assert await wide.refused() == (90.0, Bound.RETRY_AFTER)
-
-
-async def test_no_retry_after_leaves_a_host_open_or_closed_for_good(desk: Desk) -> None:
-    values = ["-1", "99999999999", "soon", "0", "Thu, 01 Jan 1970 00:00:00 GMT", "\x00"]
-    waits_s: dict[str, float] = {}
-    for number, value in enumerate(values):
-        host = f"host{number}.example"
-        await desk.end(await desk.take(host=host), 503, {"retry-after": value})
-        waits_s[value], _ = await desk.refused(host=host)
-    assert {value: wait_s for value, wait_s in waits_s.items() if not 1.0 <= wait_s <= 86_400.0} == {}
 
 
 async def test_closed_until_reports_the_closing_and_only_that(desk: Desk) -> None:
@@ -629,6 +606,7 @@ async def test_a_rate_binds_inside_its_window_and_no_longer(desk: Desk) -> None:
     hourly = rules("Request-rate: 1/1d 0100-0159")
     desk.clock.advance(3600.0)
     await desk.visit(hourly)
+    assert await desk.refused(hourly) == (3600.0, Bound.REQUEST_RATE)
     waiting = desk.ask("first", hourly)
     await desk.jump(3599.0)
     assert not waiting.done()
@@ -884,7 +862,8 @@ async def test_permits_of_one_host_are_no_more_than_may_be_under_way(desk: Desk)
     permit = answers[0]
     assert not isinstance(permit, NotYet)
     await desk.end(permit, 200)
-    await desk.take()
+    for _ in range(5):
+        await desk.visit()
 
 
 async def _cancel_after(steps: int, taking: "asyncio.Future[Sequence[Permit | NotYet]]") -> None:
@@ -910,7 +889,7 @@ async def test_permits_of_a_cancelled_caller_are_given_back(desk: Desk) -> None:
             await desk.give_back(await desk.take(host=host))
 
 
-class _LatePacer(LocalPacer):
+class _LatePacer(Hosts):
     """Answers ``try_starts`` a step of the event loop later, as the pacer of a fleet does."""
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
@@ -927,15 +906,6 @@ async def test_a_cancelled_caller_gives_back_what_the_first_scopes_had_granted()
 
 
 # Being called
-
-
-async def test_a_watcher_is_called_when_the_host_is_ready(desk: Desk) -> None:
-    await desk.visit()
-    called = desk.watch()
-    await desk.pass_time(0.9)
-    assert not called
-    await desk.pass_time(10.0)
-    assert called == [pytest.approx(1.0, abs=0.02)]
 
 
 async def test_watchers_are_called_one_after_the_other_while_no_permit_is_taken(desk: Desk) -> None:
@@ -1172,16 +1142,7 @@ async def test_turns_expire_one_by_one_where_several_may_be_held(wide: Desk) -> 
     await wide.jump(4.0)
     assert wide.pacer.in_flight == 1
     await wide.take()
-
-
-async def test_a_turn_that_ends_in_time_does_not_expire(desk: Desk) -> None:
-    for _ in range(3):
-        permit = await desk.take()
-        await desk.jump(350.0)
-        assert permit.under_way
-        await desk.end(permit, 200)
-        await desk.jump(100.0)
-    assert not [event for event in desk.events if isinstance(event, TurnExpired)]
+    assert len([event for event in wide.events if isinstance(event, TurnExpired)]) == 2
 
 
 async def test_how_long_a_turn_may_be_held_is_an_option(make: Make) -> None:

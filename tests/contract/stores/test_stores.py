@@ -5,8 +5,9 @@ import hashlib
 import pathlib
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,13 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from politesse._cache.guarded_store import GuardedStore, StorePaused
 from politesse.errors import ConfigurationError, StoreError
 from politesse.origin import Origin
 from politesse.ports import Lease, LeaseHeld, LeasingStore, Store, UpdatingStore, VersionedRecord
 from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
+from politesse.testing import ManualClock
 from tests.support.redis_servers import EXECUTABLES, shared_server
-from tests.support.stores import KEY, leased
+from tests.support.stores import KEY, FailingStore, KeptStore, leased
 from tests.support.tasks import settle
 
 GUIDE: Final = (pathlib.Path(__file__).parents[3] / "src/politesse/guides/restarts.md").read_text()
@@ -165,15 +168,19 @@ async def test_concurrent_tasks_each_get_their_own_record(store: Store) -> None:
 
 @every_store
 async def test_a_cancelled_caller_harms_no_other(store: Store) -> None:
-    tasks = [asyncio.create_task(store.put(f"key-{number}", b"record")) for number in range(30)]
-    await asyncio.sleep(0)
-    for task in tasks[::3]:
-        task.cancel()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert {repr(result) for at, result in enumerate(results) if at % 3} == {"None"}
+    calls = [[store.put(f"key-{number}", b"record") for number in range(30)]]
+    calls += [[store.update(KEY, _count) for _ in range(30)]] if isinstance(store, UpdatingStore) else []
+    for several in calls:
+        tasks = [asyncio.ensure_future(call) for call in several]
+        await asyncio.sleep(0)
+        for task in tasks[::3]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {repr(result) for at, result in enumerate(results) if at % 3} == {"None"}
     for number in range(30):
         record = await store.get(f"key-{number}")
         assert record == b"record" or (number % 3 == 0 and record is None)
+    assert len(calls) == 1 or 20 <= int(await store.get(KEY) or b"0") <= 30
 
 
 @every_store
@@ -302,17 +309,6 @@ async def test_what_a_change_raises_is_raised_in_its_caller_only(store: Updating
 
 
 @updating_stores
-async def test_a_cancelled_update_harms_no_other(store: UpdatingStore) -> None:
-    tasks = [asyncio.create_task(store.update(KEY, _count)) for _ in range(30)]
-    await asyncio.sleep(0)
-    for task in tasks[::3]:
-        task.cancel()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert {repr(result) for at, result in enumerate(results) if at % 3} == {"None"}
-    assert 20 <= int(await store.get(KEY) or b"0") <= 30
-
-
-@updating_stores
 async def test_an_update_at_the_close_is_kept_or_refused(make: Callable[[], UpdatingStore]) -> None:
     store = make()
     updates = [asyncio.create_task(store.update(KEY, _count)) for _ in range(50)]
@@ -406,3 +402,105 @@ def test_a_store_without_room_is_a_configuration_error() -> None:
     for max_bytes in (0, -1):
         with pytest.raises(ConfigurationError, match=f"max_bytes={max_bytes}"):
             MemoryStore(max_bytes=max_bytes)
+
+
+# The guard of a gate's store
+
+
+LIMIT_S = 5.0
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+class Bench:
+    def __init__(self, store: KeptStore) -> None:
+        self.clock = ManualClock(autojump=True)
+        self.store = store
+        self.guarded = GuardedStore(store, timeout_s=LIMIT_S, clock=self.clock)
+
+    async def get(self) -> str:
+        """Return the outcome of a call: a record, or the text of an error."""
+        try:
+            return str(await self.guarded.get("key"))
+        except (StoreError, StorePaused) as error:
+            return f"{type(error).__name__}: {error}"
+
+    async def calls(self) -> list[float]:
+        """Call each second for a quarter of an hour; return when the store itself was called."""
+        called: list[float] = []
+        end_mono = self.clock.monotonic() + 900.0
+        while (now_mono := self.clock.monotonic()) < end_mono:
+            before = self.store.count("get")
+            await self.get()
+            called += [now_mono] * (self.store.count("get") - before)
+            await self.clock.sleep(1.0)
+        return called
+
+
+async def test_store_that_hangs_is_left_alone_for_ever_longer() -> None:
+    bench = Bench(FailingStore({}, "get"))
+    called = await bench.calls()
+    gaps = [after - before - LIMIT_S for before, after in pairwise(called)]
+    assert gaps == pytest.approx([5, 10, 20, 40, 80, 160, 300], abs=2.1)
+
+
+async def test_third_failure_in_a_row_pauses_the_store_and_says_so() -> None:
+    bench = Bench(FailingStore({}, "get", fail=raising(StoreError("the disk is full"))))
+    answers = [await bench.get() for _ in range(5)]
+    assert answers[:2] == ["StoreError: the disk is full"] * 2
+    assert answers[2] == "StoreError: the disk is full; the store is paused for 5 s"
+    assert answers[3].startswith("StorePaused: the store is paused after a failure")
+    assert bench.store.count("get") == 3
+
+
+async def test_one_call_is_made_on_trial_and_its_success_ends_the_pauses() -> None:
+    store = FailingStore({"key": b"record"}, "get")
+    bench = Bench(store)
+    await bench.get()
+    await bench.clock.sleep(6)
+    called = store.count("get")
+    trials = [asyncio.ensure_future(bench.get()) for _ in range(10)]
+    await settle(2)
+    assert store.count("get") == called + 1
+    store.methods.clear()
+    store.release.set()
+    answers = await asyncio.gather(*trials)
+    assert sorted(answer.split(":")[0] for answer in answers) == ["StorePaused"] * 9 + ["b'record'"]
+    assert [await bench.get() for _ in range(3)] == ["b'record'"] * 3
+
+
+async def test_error_that_no_store_should_raise_is_raised_and_pauses_nothing() -> None:
+    for error in (OSError("disk"), ZeroDivisionError("bug"), KeyError("bug")):
+        bench = Bench(FailingStore({}, "get", fail=raising(error)))
+        for _ in range(5):
+            with pytest.raises(type(error)):
+                await bench.guarded.get("key")
+        assert bench.store.count("get") == 5
+
+
+async def test_store_in_memory_is_called_without_a_task_or_a_limit() -> None:
+    clock = ManualClock()
+    guarded = GuardedStore(MemoryStore(), timeout_s=LIMIT_S, clock=clock)
+    tasks = asyncio.all_tasks()
+    putting: Coroutine[object, object, None] = guarded.put("key", b"record")
+    with pytest.raises(StopIteration):
+        putting.send(None)
+    assert asyncio.all_tasks() == tasks
+    assert not guarded.outlives
+    assert await guarded.get("key") == b"record"
+
+
+async def test_close_waits_for_pending_calls_and_then_closes_the_store_though_it_is_left_alone() -> None:
+    store = FailingStore({}, "get")
+    bench = Bench(store)
+    await bench.get()
+    pending = bench.guarded.run(bench.clock.sleep(2.0))
+    assert await bench.guarded.aclose() is None
+    assert pending.done()
+    assert store.closed
+    assert await bench.get() == "StorePaused: the store is closed"

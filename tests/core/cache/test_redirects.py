@@ -83,9 +83,7 @@ def sites(number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [200, pytest.param(1000, marks=pytest.mark.weekly)])
-async def test_a_host_that_says_429_is_asked_no_more_by_the_origins_that_redirect_to_it(
-    clock: ManualClock, number: int
-) -> None:
+async def test_a_host_that_says_429_is_asked_no_more_by_redirects_to_it(clock: ManualClock, number: int) -> None:
     web = Web(clock, moving_to_cdn(CLOSED_FOR_AN_HOUR))
     async with Gatekeeper(UA, fetcher=web, clock=clock) as gate:
         verdicts = await gate.check_batch(sites(number))
@@ -216,6 +214,7 @@ async def test_the_newest_and_the_oldest_request_are_made_in_turn(clock: ManualC
     async with Gatekeeper(UA, fetcher=web, clock=clock, cache=CacheOptions(max_concurrent_fetches=1)) as gate:
         await asyncio.gather(*(gate.check(url) for url in sites(5)))
     assert [request.origin.host for request in web.requests] == [f"site{n}.example" for n in (0, 4, 1, 3, 2)]
+    assert web.most_in_all == 1
 
 
 def stalling(url: str) -> float:

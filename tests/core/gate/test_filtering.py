@@ -173,15 +173,6 @@ async def test_items_of_known_origins_cost_one_task_in_all(knowing: ScriptedGate
     assert made == 1  # the reader
 
 
-async def test_slow_consumer_stops_the_reading_of_known_items(knowing: ScriptedGate) -> None:
-    read: list[str] = []
-    async with aclosing(knowing.filter(urls(1_000, read))) as judged:
-        for _ in range(50):
-            await anext(judged)
-            await asyncio.sleep(0)
-        assert len(read) <= 50 + 110
-
-
 async def test_answered_items_that_are_not_yielded_keep_their_room(gate: ScriptedGate) -> None:
     read: list[str] = []
     async with aclosing(gate.filter(urls(1_000, read), max_pending=5)) as judged:

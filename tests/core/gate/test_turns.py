@@ -59,8 +59,7 @@ async def test_exempt_request_is_not_bound_by_known_rules(gate: ScriptedGate) ->
 
 
 async def test_exemption_needs_a_reason_in_words_and_a_valid_url(gate: ScriptedGate) -> None:
-    empty: list[Any] = ["", "  ", "\n", True, 5, b"ours"]
-    for reason in empty:
+    for reason in ("", "  ", "\n"):
         with pytest.raises(ConfigurationError, match="give the reason"):
             await gate.take_turn(PAGE, exempt=reason)
         with pytest.raises(ConfigurationError, match="give the reason"):

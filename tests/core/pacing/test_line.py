@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from politesse import AgentView, ClosedError, Gatekeeper, HostPolicy, NotYet, PacingOptions, PoliteQueue
+from politesse import AgentView, Gatekeeper, HostPolicy, NotYet, PacingOptions, PoliteQueue
 from politesse.options import Limit, SharedPacer
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 from tests.support.pacing import MIDNIGHT
@@ -100,7 +100,7 @@ async def test_hosts_that_share_an_address_or_a_domain_take_turns(clock: ManualC
             queue = await filled(gate, [f"https://{host}/{number}" for host in hosts for number in range(20)])
             await for_a_while(clock, 60.5, *(take_again_and_again(queue, starts) for _ in range(3)))
         named = [url.split("/")[2] for url in starts]
-        assert len(named) >= 50
+        assert 50 <= len(named) <= 61, "a turn a second at the most"
         for place in range(5, len(named) - 5):
             assert max(Counter(named[place : place + 5]).values()) == 1, (pacing, named)
 
@@ -145,14 +145,3 @@ async def test_polls_of_a_closed_host_leave_nothing(clock: ManualClock) -> None:
         finally:
             tracemalloc.stop()
     assert grown < 40_000
-
-
-async def test_a_queue_that_is_closed_while_others_wait_is_told(clock: ManualClock) -> None:
-    gate = gate_of(clock, {SITE: 404})
-    queue = await filled(gate, [f"{SITE}/{number}" for number in range(5)])
-    waiting = [asyncio.create_task(take_again_and_again(queue, [])) for _ in range(3)]
-    await clock.sleep(2.5)
-    await gate.aclose()
-    for task in waiting:
-        with pytest.raises(ClosedError):
-            await task

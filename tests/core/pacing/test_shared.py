@@ -93,19 +93,6 @@ async def test_gate_that_closes_while_its_waiter_is_the_head_holds_no_other_up()
         await other.aclose()
 
 
-async def test_cancelled_waiter_gives_its_place_to_the_other_gate(clock: ManualClock) -> None:
-    pacer, line = SharedPacer(PacingOptions(min_delay_s=5.0), clock=clock), Line(clock)
-    async with gate_of(pacer) as one, gate_of(pacer) as other:
-        await known(clock, one, other)
-        await line.ask("one", one)
-        await line.ask("other", other)
-        clock.advance(5.01)
-        line.tasks["one"].cancel()
-        await settle()
-        await line.pass_time(0.01)
-        assert line.granted == ["other"]
-
-
 async def test_gates_share_the_pace_of_an_address() -> None:
     resolver = ScriptedResolver({"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"]})
     by_key = PacingOptions(min_delay_s=5.0, key="address")

@@ -347,9 +347,6 @@ async def test_arguments_that_are_wrong_are_named_before_anything_is_requested(q
         ({"handle": plain}, as_in),
         ({"handle": without_page}, as_in),
         ({"on_error": follow_links}, "on_error=.*: give a function that is not asynchronous"),
-        ({"on_progress": 5}, "on_progress=5: give a function"),
-        ({"seen": ["a"]}, "seen=.*: give a set"),
-        ({"web": 5}, "web=5: give a PoliteSession"),
         ({"out": 5}, "out=5: give the path of a file, or a function"),
         ({"out": write}, "out=.*: give a function that is not asynchronous"),
     ]

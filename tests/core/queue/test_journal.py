@@ -207,13 +207,18 @@ async def test_log_and_repr_say_how_many_urls_were_resumed(path: Path, caplog: p
 
 
 async def test_what_was_put_comes_again_as_it_was_put_and_in_its_order(path: Path) -> None:
-    items: list[object] = [None, "text \ud800\0", {"depth": [1, 2.5, None, True], "": {}}, 0, ""]
+    items: list[object] = [None, "text \ud800\0", {"depth": [1, 2.5, None, True], "": {}}, 0, "", 0]
+    priorities = [0.1, 2**63 - 1, -(2**63), float("inf"), 0.1, True]
+    given = [(f"{A}/{place}?ä=%7e#part", *one) for place, one in enumerate(zip(items, priorities, strict=True))]
     async with run(path) as queue:
-        for place, item in enumerate(items):
-            await queue.put(f"{A}/{place}?ä=%7e#part", item, priority=place % 2)
+        for url, item, priority in given:
+            await queue.put(url, item, priority)
+        for wrong in (2**63, -(2**63) - 1):
+            with pytest.raises(ValueError, match="64 bits"):
+                await queue.put(f"{A}/", priority=wrong)
     async with run(path) as queue, queue:
-        assert queue.left() == [(f"{A}/{place}?ä=%7e#part", item, place % 2) for place, item in enumerate(items)]
-        assert [(await next_url(queue))[18] for _ in items] == ["0", "2", "4", "1", "3"]
+        assert queue.left() == given
+        assert [(await next_url(queue))[18] for _ in given] == ["2", "0", "4", "5", "1", "3"]
 
 
 async def test_a_redirect_goes_on_with_its_target_its_hops_and_its_item(path: Path) -> None:
@@ -368,18 +373,6 @@ async def test_a_page_refuses_an_item_before_its_link_counts_as_seen(path: Path)
     assert (report.pages, report.failed) == (2, 0)
 
 
-async def test_a_priority_comes_again_as_it_was_and_one_that_sqlite_cannot_hold_is_refused(path: Path) -> None:
-    priorities = [2**63 - 1, -(2**63), float("inf"), 0.1, True]
-    async with run(path) as queue:
-        for wrong in (2**63, -(2**63) - 1):
-            with pytest.raises(ValueError, match="64 bits"):
-                await queue.put(f"{A}/", priority=wrong)
-        for priority in priorities:
-            await queue.put(f"{A}/{priority}", priority=priority)
-    async with run(path) as queue, queue:
-        assert [priority for _, _, priority in queue.left()] == priorities
-
-
 async def test_put_nowait_before_the_journal_was_read_is_refused(path: Path) -> None:
     async with run(path) as queue:
         with pytest.raises(ConfigurationError, match=r"put_nowait before the journal .* was read: use `await"):
@@ -513,15 +506,6 @@ async def test_a_put_that_waits_for_the_file_may_be_cancelled_and_the_url_is_in_
         with pytest.raises(asyncio.CancelledError):
             await task
     assert rows(path) == [f"{A}/"]
-
-
-async def test_a_file_that_is_removed_under_way_is_an_error_and_no_file_with_the_rest_is_made(path: Path) -> None:
-    async with run(path) as queue:
-        await queue.put(f"{A}/1")
-        path.unlink()  # noqa: ASYNC240 - at once
-        with pytest.raises(StoreError, match="was deleted, moved or replaced while it was open"):
-            await queue.put(f"{A}/2")
-    assert not path.exists()  # noqa: ASYNC240 - at once
 
 
 async def test_a_queue_whose_lock_was_removed_writes_nothing_into_the_file_of_the_next(path: Path) -> None:

@@ -146,40 +146,36 @@ async def test_a_file_lists_urls_below_its_folder(queue: Queue, caplog: pytest.L
         assert all(message.startswith(f"{file}: {len(outside)} URL") for message in messages)
 
 
-async def test_a_file_that_its_own_robots_txt_lists_may_be_in_any_folder(queue: Queue, pages: Pages) -> None:
-    queue.robots[A] = f"Sitemap: {A}/maps/1.xml"
-    await queue.put_sitemaps(f"{A}/maps/1.xml")
-    await crawl(queue, pages, {f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")})
-    assert pages.urls == [f"{A}/1"]
+INDEX: Final = {MAP: index(f"{A}/maps/1.xml"), f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")}
+OF_SITES: Final = {
+    f"{B}/maps/index.xml": index(f"{B}/other/1.xml", f"{A}/2.xml", "https://c.example/3.xml"),
+    f"{B}/other/1.xml": urlset(f"{A}/1", f"{B}/other/1", f"{B}/1"),
+    f"{A}/2.xml": urlset(f"{A}/2", f"{B}/2"),
+}
+REDIRECTED: Final = {f"{A}/maps/1.xml": moved(f"{B}/2.xml"), f"{B}/2.xml": urlset(f"{A}/maps/1", f"{A}/1", f"{B}/1")}
+# What robots.txt says, the URL that is put, the files; the URLs that are crawled, and how many are skipped.
+LISTINGS: Final[list[tuple[str, str, Mapping[str, Reply], list[str], int]]] = [
+    # A file that its own robots.txt lists may be in any folder.
+    (f"Sitemap: {A}/maps/1.xml", f"{A}/maps/1.xml", {f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")}, [f"{A}/1"], 1),
+    # Files of the sitemap.xml of an origin may list all its URLs.
+    ("", A, INDEX, [f"{A}/1"], 1),
+    ("", MAP, INDEX, [], 2),
+    # After a redirect, the folder of the URL that was put counts.
+    ("", f"{A}/maps/1.xml", REDIRECTED, [f"{A}/maps/1"], 2),
+    # An index lists files of its site, and of the site whose robots.txt lists it.
+    (f"Sitemap: {B}/maps/index.xml", A, OF_SITES, [f"{A}/1", f"{A}/2", f"{B}/other/1"], 3),
+]
 
 
-async def test_an_index_lists_files_of_its_site_and_of_the_listing_site(
-    queue: Queue, pages: Pages, caplog: pytest.LogCaptureFixture
-) -> None:
-    queue.robots[A] = f"Sitemap: {B}/maps/index.xml"
-    await queue.put_sitemaps(A)
-    files = index(f"{B}/other/1.xml", f"{A}/2.xml", "https://c.example/3.xml")
-    one, two = urlset(f"{A}/1", f"{B}/other/1", f"{B}/1"), urlset(f"{A}/2", f"{B}/2")
-    report = await crawl(queue, pages, {f"{B}/maps/index.xml": files, f"{B}/other/1.xml": one, f"{A}/2.xml": two})
-    assert sorted(pages.urls) == [f"{A}/1", f"{A}/2", f"{B}/other/1"]
-    assert (report.sitemaps, report.skipped) == (3, 3)
+async def test_which_urls_a_file_may_list_depends_on_who_lists_it(caplog: pytest.LogCaptureFixture) -> None:
+    for robots, put, files, crawled, skipped in LISTINGS:
+        pages = Pages()
+        async with made() as queue:
+            queue.robots[A] = robots
+            await queue.put_sitemaps(put)
+            report = await crawl(queue, pages, files)
+        assert (put, sorted(pages.urls), report.skipped, report.failed) == (put, crawled, skipped, 0)
     assert f"{B}/maps/index.xml: 1 URL refused; the first, 'https://c.example/3.xml', is not below" in caplog.text
-
-
-async def test_files_of_the_sitemap_xml_of_an_origin_may_list_all_its_urls(queue: Queue, pages: Pages) -> None:
-    replies = {MAP: index(f"{A}/maps/1.xml"), f"{A}/maps/1.xml": urlset(f"{A}/1", f"{B}/1")}
-    for url, skipped in ((A, 1), (MAP, 2)):
-        await queue.put_sitemaps(url)
-        assert (await crawl(queue, pages, replies)).skipped == skipped
-        assert pages.urls == [f"{A}/1"]
-
-
-async def test_after_a_redirect_the_folder_of_the_url_that_was_put_counts(queue: Queue, pages: Pages) -> None:
-    await queue.put_sitemaps(f"{A}/maps/1.xml")
-    replies = {f"{A}/maps/1.xml": moved(f"{B}/2.xml"), f"{B}/2.xml": urlset(f"{A}/maps/1", f"{A}/1", f"{B}/1")}
-    report = await crawl(queue, pages, replies)
-    assert pages.urls == [f"{A}/maps/1"]
-    assert (report.redirects, report.sitemaps, report.skipped) == (1, 1, 2)
 
 
 async def test_entries_that_are_no_urls_are_bad_links(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
@@ -197,14 +193,6 @@ async def test_patterns_leave_out_urls_but_no_files(queue: Queue, pages: Pages) 
     assert (pages.urls, report.skipped, report.sitemaps) == ([f"{A}/docs/1"], 2, 2)
 
 
-async def test_since_leaves_out_urls_with_an_older_date(queue: Queue, pages: Pages) -> None:
-    await queue.put_sitemaps(A, since=datetime(2026, 11, 2, 1, tzinfo=timezone(timedelta(hours=1))))
-    kept, old = ["", "2026", "2026-11-02", "today"], ["2026-11-01", "2025", "2026-11-02T00:59+01:00"]
-    report = await crawl(queue, pages, {MAP: dated("urlset", {f"{A}/{date}": date for date in kept + old})})
-    assert pages.urls == [f"{A}/{date}" for date in kept]
-    assert (report.skipped, report.bad_links, report.failed) == (3, 0, 0)
-
-
 async def test_since_leaves_out_files_of_an_index_and_is_handed_on_to_the_others(queue: Queue, pages: Pages) -> None:
     await queue.put_sitemaps(A, since=SINCE)
     replies = {
@@ -220,6 +208,7 @@ async def test_a_date_is_the_latest_time_that_it_can_mean(queue: Queue, pages: P
         "2026-11-02T10:00:00Z": "2026-11-02T10:00:00Z",
         "2026-11-02T10:00:00.123456789+00:00": "2026-11-02T10:00:00.123456Z",
         "2026-11-02T10:00+05:30": "2026-11-02T04:30:00Z",
+        "2026-11-02T00:59+01:00": "2026-11-01T23:59:00Z",
         "2026-11-02T10:00:00": "2026-11-02T10:00:00Z",
         "2026-11-02": "2026-11-02T23:59:59Z",
         "2026-11": "2026-11-30T23:59:59Z",
@@ -238,7 +227,8 @@ async def test_a_date_is_the_latest_time_that_it_can_mean(queue: Queue, pages: P
     for form in forms:
         for date, latest in dates.items():
             for seconds in (0, 1):
-                await queue.put_sitemaps(A, since=datetime.fromisoformat(latest) + timedelta(seconds=seconds))
+                since = datetime.fromisoformat(latest).astimezone(timezone(timedelta(hours=1)))
+                await queue.put_sitemaps(A, since=since + timedelta(seconds=seconds))
                 body = form.format(date, f"{A}/{quote(date)}/{seconds}").encode()
                 assert (await crawl(queue, pages, {MAP: Reply(body=body)})).skipped == seconds, (form, date)
     assert pages.urls == [f"{A}/{quote(date)}/0" for date in dates] * 3
@@ -342,8 +332,9 @@ async def test_invalid_octets_of_another_encoding_spoil_their_own_url_only(queue
 async def test_urls_are_escaped_as_links_are(queue: Queue, pages: Pages) -> None:
     paths = {"/\u00e9?a=1&b=2": "/%C3%A9?a=1&b=2", "/%C3%A9": "/%C3%A9", "/a b": "/a%20b"}
     for path, escaped in paths.items():
-        urls, *_ = await read(queue, urlset(escape(A + path)).body)
-        assert urls == [A + escaped]
+        for body in (urlset(escape(A + path)).body, A + path):
+            urls, *_ = await read(queue, body, 1)
+            assert urls == [A + escaped], body
         await queue.put(f"{A}/")
         await crawl(queue, pages, {f"{A}/": Reply(links=[path])})
     assert pages.urls == [url for escaped in paths.values() for url in (f"{A}/", A + escaped)]

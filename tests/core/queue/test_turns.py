@@ -15,7 +15,7 @@ from politesse.errors import TurnHeld, WrongEventLoop
 from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
-from tests.core.queue.crawl import UA, A, B, Queue, drained, fetch_task, made, next_url, put, timers, urls, waiting
+from tests.core.queue.crawl import UA, A, B, Queue, drained, fetch_task, made, next_url, put, timers, urls
 from tests.support.tasks import apart, settle
 
 PRIVATE = "User-agent: *\nDisallow: /private\n"
@@ -67,22 +67,6 @@ async def test_a_slow_host_holds_up_no_worker(queue: Queue) -> None:
     log = await drained(queue)
     assert max(log.at(B)) < 12.0
     assert all(99.9 <= after - before <= 100.1 for before, after in pairwise(log.at(A)))
-
-
-async def test_host_with_several_origins_is_ready_once(queue: Queue) -> None:
-    await put(queue, f"{A}/1", "http://a.example/1", "https://a.example:8443/1")
-    await queue.clock.sleep(5)
-    assert queue.statistics().ready == 1
-
-
-async def test_turns_taken_elsewhere_are_waited_for(queue: Queue) -> None:
-    async with queue.gate.turn(f"{A}/elsewhere"):
-        await queue.put(f"{A}/1")
-        async with waiting(queue) as [worker]:
-            await queue.clock.sleep(50)
-            assert not worker.done()
-    assert await next_url(queue) == f"{A}/1"
-    assert queue.clock.monotonic() >= 51
 
 
 async def test_a_host_that_permits_several_at_once_gets_them(queue: Queue) -> None:
@@ -216,20 +200,10 @@ async def test_producers_wait_for_room_that_workers_have_overdrawn(queue: Queue)
             assert not producer.done()
             await next_url(queue)
 
-    with pytest.raises(asyncio.QueueFull):
+    with pytest.raises(asyncio.QueueFull, match=r"1 URLs wait at a\.example already"):
         queue.put_nowait(f"{A}/3")
     await apart(work())
     await producer
-
-
-async def test_maxsize_counts_per_host(queue: Queue) -> None:
-    queue = queue.made(maxsize=2)
-    for origin in (A, B):
-        queue.put_nowait(f"{origin}/1")
-        queue.put_nowait(f"{origin}/2")
-        with pytest.raises(asyncio.QueueFull, match=r"2 URLs wait at .\.example"):
-            queue.put_nowait(f"{origin}/3")
-    assert queue.qsize() == 4
 
 
 async def test_second_turn_is_at_another_host_or_refused_where_the_task_would_wait_for_itself(queue: Queue) -> None:
@@ -344,19 +318,6 @@ async def test_an_answer_in_the_moment_of_the_close_starts_nothing() -> None:
     assert not timers(clock)
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert fetcher.count(B) == 0
-
-
-async def test_queue_of_a_closed_gatekeeper_raises(queue: Queue) -> None:
-    await queue.put(f"{A}/1")
-    async with queue.turn():
-        await queue.gate.aclose()
-        with pytest.raises(ClosedError):
-            await queue.join()
-    with pytest.raises(ClosedError):
-        await queue.put(f"{A}/1")
-    async with waiting(queue, 3) as workers:
-        results = await asyncio.gather(*workers, return_exceptions=True)
-    assert [type(result) for result in results] == [ClosedError] * 3
 
 
 async def test_the_close_of_the_gatekeeper_is_the_cause_of_later_errors(queue: Queue) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse import PacingOptions
-from politesse._pacing.backoff import HostBackoff
+from politesse._pacing.demand import Demand
 from politesse._pacing.pace import Pace
 from politesse._pacing.refusals import IgnoredHeader, Meaning, meaning_of
 from politesse.verdict import Bound, Refusal
@@ -22,7 +22,7 @@ CHALLENGE = {"cf-mitigated": "challenge"}
 
 
 def observe(
-    backoff: HostBackoff,
+    backoff: Demand,
     *statuses: int | None,
     after_s: float = 0.0,
     elapsed_s: float = 0.1,
@@ -40,21 +40,21 @@ def observe(
     return ignored
 
 
-def after(*statuses: int | None, **said: Any) -> HostBackoff:
+def after(*statuses: int | None, **said: Any) -> Demand:
     """Return what is known after answers."""
-    backoff = HostBackoff()
+    backoff = Demand()
     observe(backoff, *statuses, **said)
     return backoff
 
 
-def closed_s(backoff: HostBackoff) -> float:
+def closed_s(backoff: Demand) -> float:
     """Return how long after NOW the host is closed; less than 0 if it is not."""
     return round(backoff.closing.until_mono - NOW, 6)
 
 
 def closings(statuses: Iterable[int | None], **said: Any) -> list[float]:
     """Return for how long each refusal closes a host whose every request comes when it has been open for long."""
-    backoff, measured_s = HostBackoff(), list[float]()
+    backoff, measured_s = Demand(), list[float]()
     for place, status in enumerate(statuses):
         observe(backoff, status, after_s=place * 100_000.0, **said)
         if status in {429, 502, 503, 504}:
@@ -63,7 +63,7 @@ def closings(statuses: Iterable[int | None], **said: Any) -> list[float]:
 
 
 def pace_after(*answers: tuple[int | None, float], options: PacingOptions = OPTIONS) -> Pace:
-    backoff = HostBackoff()
+    backoff = Demand()
     for status, elapsed_s in answers:
         observe(backoff, status, elapsed_s=elapsed_s, options=options)
     return backoff.slow(FLOOR, NOW, options)
@@ -119,7 +119,7 @@ def test_retry_after_is_obeyed_within_reason_and_what_is_not_obeyed_is_told() ->
     }
 
     def read(status: int, value: str) -> tuple[float, Bound, float | None]:
-        backoff = HostBackoff()
+        backoff = Demand()
         told = observe(backoff, status, retry_after=value)
         seconds, bound_by = closed_s(backoff), backoff.closing.bound_by
         assert [one.applied_s for one in told] in ([], [seconds])
@@ -127,20 +127,11 @@ def test_retry_after_is_obeyed_within_reason_and_what_is_not_obeyed_is_told() ->
 
     assert {value: read(429, value) for value in table} == table
     assert {value: read(503, value) for value in table} == table
-    assert observe(HostBackoff(), 429) == observe(HostBackoff(), 200, retry_after="120") == []
-    assert observe(HostBackoff(), 200, retry_after="soon") == [IgnoredHeader("retry-after", "soon", None)]
-    assert observe(HostBackoff(), 429, retry_after="9") == [IgnoredHeader("retry-after", "9", 10.0, 9.0)]
-    [told] = observe(HostBackoff(), 429, retry_after="\x1b[2J" + "x" * 100_000)
+    assert observe(Demand(), 429) == observe(Demand(), 200, retry_after="120") == []
+    assert observe(Demand(), 200, retry_after="soon") == [IgnoredHeader("retry-after", "soon", None)]
+    assert observe(Demand(), 429, retry_after="9") == [IgnoredHeader("retry-after", "9", 10.0, 9.0)]
+    [told] = observe(Demand(), 429, retry_after="\x1b[2J" + "x" * 100_000)
     assert told.value == "\\x1b[2J" + "x" * 96, "short and printable"
-
-
-@given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=12), st.text(max_size=12))
-def test_no_headers_raise_and_none_open_a_host_that_says_no(retry: str, limit: str, left: str, reset: str) -> None:
-    headers = {"retry-after": retry, "ratelimit": limit, "ratelimit-remaining": left, "ratelimit-reset": reset}
-    backoff = after(429, headers=headers)
-    assert NOW + 10.0 <= backoff.closing.until_mono <= NOW + DAY_S
-    observe(backoff, 200, after_s=closed_s(backoff), headers=headers)
-    assert backoff.slow(FLOOR, NOW, OPTIONS).interval_s >= FLOOR.interval_s
 
 
 def test_retry_after_as_a_date_is_obeyed_whatever_the_clock_of_the_server() -> None:
@@ -149,15 +140,8 @@ def test_retry_after_as_a_date_is_obeyed_whatever_the_clock_of_the_server() -> N
         assert after(503, date=date, retry_after=retry_after).closing == (NOW + 300.0, Bound.RETRY_AFTER), behind_s
 
 
-def test_a_shorter_closing_does_not_open_earlier() -> None:
-    backoff = after(429, retry_after="600")
-    observe(backoff, 503, after_s=1.0, retry_after="5")
-    backoff.close(NOW + 2, Bound.RATE_LIMIT)
-    assert backoff.closing == (NOW + 600.0, Bound.RETRY_AFTER)
-
-
 def test_requests_that_were_under_way_together_are_refused_once() -> None:
-    busy, refused = HostBackoff(), HostBackoff()
+    busy, refused = Demand(), Demand()
     for number in range(5):
         observe(busy, 429, after_s=0.1 * number, elapsed_s=1.0)
         observe(refused, 402, headers=PRICE, after_s=0.1 * number, elapsed_s=1.0)
@@ -215,7 +199,7 @@ def test_a_refusal_is_remembered_for_as_much_quiet_as_its_backoff() -> None:
 
 def test_a_robots_txt_that_is_refused_closes_the_host_for_as_long_as_it_is_not_fetched_again() -> None:
     for least_s, first_s in ((10.0, 60.0), (60.0, 60.0), (120.0, 120.0), (1.0, 6.0), (7200.0, 7200.0)):
-        backoff, options, now = HostBackoff(), PacingOptions(backoff_min_s=least_s), NOW
+        backoff, options, now = Demand(), PacingOptions(backoff_min_s=least_s), NOW
         for number in range(12):
             backoff.observe_fetch({}, 0.1, now, now, options)
             assert backoff.closing.until_mono - now == min(first_s * 2**number, max(3600.0, least_s)), least_s
@@ -226,7 +210,7 @@ def test_a_robots_txt_that_is_refused_closes_the_host_for_as_long_as_it_is_not_f
 
 
 def test_the_backoff_of_a_robots_txt_and_of_pages_are_two() -> None:
-    backoff = HostBackoff()
+    backoff = Demand()
     backoff.observe_fetch({}, 0.1, NOW, NOW, OPTIONS)
     observe(backoff, 503, after_s=100.0)
     assert closed_s(backoff) == 110.0
@@ -306,12 +290,12 @@ def test_a_quota_that_is_ignored_or_capped_is_told() -> None:
         ("ratelimit", '"a";r=5;t=30', []),
         ("server", "garbage", []),
     ]
-    told = [observe(HostBackoff(), 200, headers={name: value}) for name, value, _ in table]
+    told = [observe(Demand(), 200, headers={name: value}) for name, value, _ in table]
     assert told == [[IgnoredHeader(name, value, *seconds) for seconds in rows] for name, value, rows in table]
 
 
 def test_refusals_without_end_double_even_what_the_server_asks_for() -> None:
-    backoff, now_s = HostBackoff(), 0.0
+    backoff, now_s = Demand(), 0.0
     for expected_s in (10.0, 20.0, 40.0, 80.0):
         observe(backoff, 429, after_s=now_s, retry_after="0")
         assert closed_s(backoff) == now_s + expected_s
@@ -353,7 +337,7 @@ def test_a_refusal_closes_the_host_for_a_quarter_of_an_hour_doubled_each_time() 
         (402, PRICE | licence, '402, crawler-price: USD 0.01, WWW-Authenticate: License realm="x"'),
         (402, {"crawler-price": "\x1b[2J" + "x" * 1000}, "402, crawler-price: \\x1b[2J" + "x" * 96),
     ):
-        backoff, now_s = HostBackoff(), 0.0
+        backoff, now_s = Demand(), 0.0
         doubled = [900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 57_600.0, DAY_S, DAY_S]
         for times, expected_s in enumerate(doubled, start=1):
             observe(backoff, status, after_s=now_s, headers=headers)
@@ -389,7 +373,7 @@ def test_denials_are_forgotten_after_a_quarter_of_an_hour_without_any() -> None:
 
 
 def test_each_success_halves_the_closing() -> None:
-    backoff = HostBackoff()
+    backoff = Demand()
     for times in range(3):
         observe(backoff, 402, headers=PRICE, after_s=10_000.0 * times)
     for statuses, left in (((301, 404), 3), ((200,), 2), ((200, 200), None)):  # the first two are no success
@@ -419,7 +403,7 @@ def test_the_numbers_of_refusals_are_options() -> None:
 
 
 def test_an_error_doubles_the_delay_and_the_third_in_a_row_counts_as_busy() -> None:
-    backoff, interval_s = HostBackoff(), 1.0
+    backoff, interval_s = Demand(), 1.0
     for expected_s in (2.0, 4.0):
         observe(backoff, 500, elapsed_s=0.01, interval_s=interval_s)
         interval_s = backoff.slow(FLOOR, NOW, OPTIONS).interval_s
@@ -448,7 +432,7 @@ def test_without_an_adaptive_factor_errors_do_not_slow_but_close() -> None:
 
 
 def test_a_refusal_outlives_its_process_with_its_number() -> None:
-    backoff, later = after(402, 402, 402, headers=PRICE), HostBackoff()
+    backoff, later = after(402, 402, 402, headers=PRICE), Demand()
     observe(backoff, 402, headers=PRICE, after_s=5_000.0)
     later.recall(backoff.record(NOW + 5_000.0), NOW + 5_000.0, OPTIONS)
     assert later.closing == backoff.closing

@@ -105,21 +105,14 @@ def test_members_of_robots_tag_for_others_do_not_count() -> None:
     assert answers(of_header(*lines, field="Robots-Tag")) == (True, False, False)
 
 
-def test_indexifembedded_lifts_noindex_in_an_iframe_only() -> None:
+def test_indexifembedded_lifts_noindex_of_its_crawler_in_an_iframe_only() -> None:
     page = of_meta("noindex, indexifembedded")
     assert not page.may_index(NOW)
     assert page.may_index(NOW, embedded=True)
     assert of_meta("none,indexifembedded").may_index(NOW, embedded=True)
     assert not of_meta("none,indexifembedded").may_follow
-
-
-def test_indexifembedded_does_not_lift_an_expiry() -> None:
     assert not of_meta("noindex, indexifembedded, unavailable_after: 2010-01-01").may_index(NOW, embedded=True)
-
-
-def test_indexifembedded_for_another_crawler_lifts_nothing() -> None:
-    page = of_header("noindex", "googlebot: indexifembedded")
-    assert not page.may_index(NOW, embedded=True)
+    assert not of_header("noindex", "googlebot: indexifembedded").may_index(NOW, embedded=True)
 
 
 LIMITS: Final[dict[str, dict[str, int | str | None]]] = {

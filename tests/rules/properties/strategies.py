@@ -180,9 +180,8 @@ def _percent_signs(octets: bytes) -> Case:
         path = "".join(choices.one_of(ESCAPES) for _ in range(choices.number(7)))
         end = choices.one_of(("", "", "$", "*", "*$"))
         lines.append(f"{choices.one_of(('Disallow', 'Allow'))}: {choices.one_of(('/', '*'))}{path}{end}")
-    targets = tuple(
-        "/" + "".join(choices.one_of(SENT) for _ in range(choices.number(8))) for _ in range(1 + choices.number(6))
-    )
+    pieces = ([choices.one_of(SENT) for _ in range(choices.number(8))] for _ in range(1 + choices.number(6)))
+    targets = tuple("/" + "".join(some) for some in pieces)
     return Case("\n".join(["User-agent: *", *lines]).encode(), targets)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from politesse.errors import InvalidURL
-from politesse.origin import MAX_URL_LENGTH, Origin, split
+from politesse.origin import MAX_URL_LENGTH, Origin
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 from tests.support.tiers import first_of
 
@@ -28,9 +28,7 @@ PIECES: Final = (
 FILES = st.lists(
     st.one_of(st.sampled_from(PIECES), st.text(st.characters(exclude_categories=()), max_size=8)), max_size=40
 ).map("".join)
-BODIES = st.one_of(
-    st.binary(max_size=400), ANY_TEXT, FILES, FILES.map(lambda text: text.encode("utf-8", "surrogatepass"))
-)
+BODIES = st.binary(max_size=400) | ANY_TEXT | FILES | FILES.map(lambda text: text.encode("utf-8", "surrogatepass"))
 SAID: Final = b"User-agent: *\nDisallow: /a\nDisallow: /*b$\nAllow: /c*d\nDisallow: http://h.example/e\n"
 RULES: Final = {dialect: RobotsTxt.parse(SAID, dialect).rules_for("ExampleBot") for dialect in Dialect}
 STARTS: Final = ("", "/", "//", "http://", str(SITE), "http://h.example/", "http://h:80?", "http://u@h/", "ftp://h/")
@@ -56,14 +54,6 @@ def test_any_string_raises_nothing_but_invalid_url(url: str, dialect: Dialect) -
         assert match.allowed or (match.rule is not None and not match.rule.allow)
     except InvalidURL:
         pass
-    try:
-        origin, target = split(url)
-    except InvalidURL:
-        return
-    assert origin.scheme in {"http", "https"}
-    assert 0 <= origin.port <= 65535
-    assert target.startswith("/")
-    assert "#" not in target
 
 
 def read(dialect: Dialect, *rules: str) -> RuleSet:
@@ -80,11 +70,6 @@ def test_half_a_megabyte_of_any_one_character_is_read() -> None:
         for dialect in Dialect:
             rules = RobotsTxt.parse(body[-50_000:], dialect, origin=SITE).rules_for("x")
             assert not rules.allowed("/a"), (junk, dialect)
-
-
-def test_a_megabyte_of_colons_is_one_line_of_no_field() -> None:
-    robots = RobotsTxt.parse(":" * 1_000_000 + "\nUser-agent: *\nDisallow: /a")
-    assert [(line.number, line.field) for line in robots.lines] == [(1, ""), (2, "user-agent"), (3, "disallow")]
 
 
 def test_a_megabyte_of_line_ends_is_counted() -> None:
@@ -138,17 +123,6 @@ def test_a_hundred_thousand_groups_for_one_agent_are_merged() -> None:
     assert [rules.allowed(f"/{number}/x") for number in (0, 50_000, 99_999, 100_000)] == [False, False, False, True]
 
 
-@pytest.mark.full
-def test_a_hundred_thousand_agents_share_one_group() -> None:
-    agents = "".join(f"User-agent: bot-{number}\nCrawl-delay: {100_000 - number}\n" for number in range(100_000))
-    robots = RobotsTxt.parse(agents + "Disallow: /a")
-    assert len(robots.groups) == 1
-    for number in (0, 50_000, 99_999):
-        rules = robots.rules_for(f"bot-{number}")
-        assert not rules.allowed("/a")
-        assert rules.crawl_delay == 100_000 - number  # the largest of those that stand below the agent's line
-
-
 def test_tens_of_thousands_of_nested_prefixes_are_distinguished() -> None:
     # Hundreds of chains of a hundred prefixes, each of which encloses the next, turn by turn Disallow and Allow.
     pairs = ((chain, length) for chain in range(200) for length in range(100))
@@ -180,6 +154,7 @@ def test_half_a_million_rules_of_one_octet_are_one_rule() -> None:
     assert not rules.allowed("/a")
 
 
+@pytest.mark.clause("RFC 9309 3")
 def test_hundreds_of_stars_are_matched_without_backtracking() -> None:
     for dialect in WITH_STARS:
         end = "" if dialect is Dialect.CONNER_2 else "$"  # there a pattern has to match the whole of a target anyway

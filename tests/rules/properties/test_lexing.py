@@ -1,10 +1,11 @@
-"""The two readers of a file, held to each other and to an octet by octet reading of the grammar.
+"""The two readers of a file, held to each other and to a literal reading of its octets.
 
 ``rules_for`` reads a file in one pass that makes no lines; ``lines`` and ``groups`` are for lint, explain and people.
-What is grouped here is grouped line by line, from a reading of the octets that shares no code with either.
+What is grouped here is grouped line by line.
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -13,11 +14,14 @@ from politesse.errors import ConfigurationError
 from politesse.robots import Dialect, Line, Quirk, RobotsTxt
 from tests.fuzz import rows
 from tests.fuzz.document import TARGET
-from tests.rules.properties.reference import BLANK, CONTROL, split_lines, without_odd_blanks
-from tests.support.lexing import lex
+from tests.rules.properties.reference import BLANK, split_lines
 
-FIELDS = {b"user-agent", b"allow", b"disallow", b"sitemap", b"crawl-delay", b"request-rate", b"visit-time", b"comment"}
+Numbers = list[tuple[list[int], list[int]]]
+"""The line numbers of the user-agent lines and of the rules of each group."""
 
+DIALECTS = tuple(Dialect)
+MOST_SPECIFIC = (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019)
+VOID = {Quirk.CONTROL_CHARACTER, Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW}
 PIECES = (
     *(b"\r", b"\n", b"\r\n", b"\n\r", b" ", b"\t", b":", b"#", b"/", b"*", b"$", b"a"),
     *(b"Disallow", b"allow ", b"User-Agent: x", b"Comment:", b"Crawl-delay ", b"foo: bar", b"Disallow: /a"),
@@ -26,60 +30,6 @@ PIECES = (
     *("\x85".encode(), "\u2028".encode(), "\u2029".encode(), "\ufeff".encode(), "é".encode()),
     *("\u00a0".encode(), b"\xa0", "\u00e0".encode()),  # the last octet of the last one is A0, too
 )
-# A line end first: what could be a byte order mark is none then.
-BODIES = st.one_of(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.binary(max_size=60)).map(
-    lambda octets: b"\n" + octets
-)
-
-
-def _octets(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _expected(body: bytes) -> list[tuple[int, bytes, bytes, bool]]:
-    """Number, name, value, and whether there is a control character in it."""
-    found = []
-    for number, octets in enumerate(split_lines(body), start=1):
-        row = without_odd_blanks(octets)
-        control = any(octet in CONTROL.replace(b"\t", b"") for octet in row)
-        name, colon, value = row.partition(b":")
-        if colon:
-            found.append((number, name.strip(BLANK), value.strip(BLANK), control))
-            continue
-        words = [word for word in row.replace(b"\t", b" ").split(b" ") if word]
-        if len(words) == 2 and words[0].lower() in FIELDS:
-            found.append((number, words[0], words[1], control))
-        elif words:
-            found.append((number, row.strip(BLANK), b"", control))
-    return found
-
-
-def _found(line: Line) -> tuple[int, bytes, bytes, bool]:
-    return line.number, _octets(line.name), _octets(line.value), Quirk.CONTROL_CHARACTER in line.quirks
-
-
-@settings(max_examples=3_000)
-@given(BODIES)
-def test_lines_are_those_of_an_octet_by_octet_splitter(body: bytes) -> None:
-    lines, quirks = lex(body, Dialect.RFC9309.traits.syntax)
-    assert [_found(line) for line in lines] == _expected(body)
-    assert set(quirks) <= {Quirk.LOOKS_LIKE_HTML}
-
-
-@settings(max_examples=1_000)
-@given(st.text(max_size=60))
-def test_text_reads_as_its_utf_8_octets_do(text: str) -> None:
-    syntax = Dialect.RFC9309.traits.syntax
-    as_text, as_octets = lex("\n" + text, syntax), lex(b"\n" + text.encode(), syntax)
-    assert [_found(line) for line in as_text[0]] == [_found(line) for line in as_octets[0]]
-    assert as_text[1] == as_octets[1]
-
-
-Numbers = list[tuple[list[int], list[int]]]
-"""The line numbers of the user-agent lines and of the rules of each group."""
-
-MOST_SPECIFIC = (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019)
-VOID = {Quirk.CONTROL_CHARACTER, Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW}
 ROWS = (
     *(b"User-agent: *", b"user-agent : FooBot/1", b"\tUSER-AGENT:bar", b"useragent: x", b"User-agent:"),
     *(b"User-agent: \x07", b"Disallow: /a", b"Disallow:/b*c$", b"disallow : ", b"Allow: /a/%41", b"allow:"),
@@ -93,7 +43,8 @@ ENDED = st.lists(st.tuples(st.sampled_from(ROWS), st.sampled_from((b"\n", b"\r",
 FILES = st.one_of(
     ENDED.map(lambda lines: b"".join(row + end for row, end in lines)),
     st.lists(st.sampled_from((*ROWS, *TARGET.words)), max_size=24).map(b"".join),
-    st.binary(max_size=80),
+    st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join),
+    st.binary(max_size=80) | st.text(max_size=60).map(str.encode),
 )
 
 
@@ -131,19 +82,12 @@ def _check(body: bytes, dialect: Dialect) -> None:
     agents = [name for group in robots.groups for name in group.agents][:8]
     # The rules first, from a parse of its own: nothing of what makes lines has run.
     fused = {agent: _rules(RobotsTxt.parse(body, dialect), agent) for agent in ("*", "ExampleBot", *agents)}
-    literal = rows.rows(body, dialect)
-    lines = lex(body, dialect.traits.syntax)[0]
-    found = [(line.number, line.name.encode("utf-8", "surrogateescape"), line.value) for line in lines]
-    assert found == [(row.number, row.name, row.value.decode("utf-8", "surrogateescape")) for row in literal]
-    assert [(line.number, line.name, line.field, line.value) for line in robots.lines] == [
-        (line.number, line.name, line.field, line.value) for line in lines
-    ]
     blank = set()
     if dialect.traits.syntax.blank_lines:
         texts = enumerate(split_lines(rows.utf_8(body)), start=1)
         blank = {number for number, text in texts if not text.strip(BLANK)}
     numbers = [([line.number for line in one.heads], [line.number for line in one.rules]) for one in robots.groups]
-    assert numbers == _grouped(lines, blank, dialect)
+    assert numbers == _grouped(robots.lines, blank, dialect)
     for agent, rules in fused.items():
         if rules is not None:
             _check_rules(robots, agent, rules)
@@ -170,15 +114,15 @@ def _check_rules(robots: RobotsTxt, agent: str, rules: list[tuple[int, str, str,
         assert implied or len(rules) == len(patterns)
 
 
-@settings(max_examples=2_500)
-@given(FILES, st.sampled_from(tuple(Dialect)))
+@settings(max_examples=6_000)
+@given(FILES, st.sampled_from(DIALECTS))
 @example(b"Disallow: /a\n\nDisallow: /b\nUser-agent: x\nDisallow: /c", Dialect.PERL)
 @example(b"User-agent: x\nDisallow: /\x00\nUser-agent: y\nDisallow: /b", Dialect.RFC9309)
 def test_both_readers_read_each_line_alike(body: bytes, dialect: Dialect) -> None:
+    TARGET.check(b"%c" % (ord("0") + DIALECTS.index(dialect)) + body)
     _check(body, dialect)
 
 
 def test_both_readers_read_the_kept_inputs_of_the_fuzzer_alike() -> None:
-    for path in TARGET.corpus:
-        for dialect in Dialect:
-            _check(path.read_bytes()[1:], dialect)
+    for path, dialect in product(TARGET.corpus, DIALECTS):
+        _check(path.read_bytes()[1:], dialect)

@@ -49,79 +49,47 @@ def filled(head: list[str], lines: Iterable[str]) -> str:
     return text[: text.rindex("\n", 0, FILE_BYTES)]
 
 
-HOSTILE = hostile()
-
-
 def _octets(match: Match) -> int | None:
     return None if match.rule is None else len(match.rule.pattern)
 
 
-def test_disallow_whose_bound_is_reached_counts_as_matching() -> None:
-    for dialect in (Dialect.RFC9309, Dialect.GOOGLE, Dialect.KOSTER_2019, Dialect.CONNER_2):
-        rules = RobotsTxt.parse(HOSTILE, dialect).rules_for("x")
-        for octets in (2_000, 20_000):
-            match = rules.match("/b" + "a" * octets)
-            assert (match.allowed, match.reason, match.bound_reached) == (False, Reason.DISALLOW_RULE, True), dialect
-            assert match.rule is not None
-            assert not match.rule.allow
+DENIED = (False, Reason.DISALLOW_RULE, True)
+OPENED = (True, Reason.NO_RULE, True)
+COMPARED = (True, Reason.ALLOW_RULE, False)
+TWO_FORMS = "/b" + "a" * 10_000 + "?x=%2F"
+RARE = f"/0123456789Qbcdef{'a' * 20_000}uvwxyZ"
 
 
-def test_allow_whose_bound_is_reached_counts_as_not_matching() -> None:
-    closed = RobotsTxt.parse(hostile("Allow", "Disallow: /b")).rules_for("x").match(SLOW)
-    assert (closed.allowed, closed.bound_reached) == (False, True)
-    assert closed.rule is not None
-    assert closed.rule.value == "/b"
-    opened = RobotsTxt.parse(hostile("Allow")).rules_for("x").match(SLOW)
-    assert (opened.allowed, opened.reason, opened.bound_reached) == (True, Reason.NO_RULE, True)
-
-
-def test_a_longer_allow_that_was_compared_goes_before_disallows_that_were_not() -> None:
-    allowed = "/b" + "a" * 1_000 + "*a$"
-    rules = RobotsTxt.parse(hostile("Disallow", f"Allow: {allowed}")).rules_for("x")
-    match = rules.match(SLOW)
-    assert (match.allowed, match.bound_reached) == (True, False)
-    assert match.rule is not None
-    assert match.rule.value == allowed
-
-
-def test_rule_that_no_wildcard_can_outrank_decides_without_comparing_them() -> None:
-    path = "/b" + "a" * 400
-    rules = RobotsTxt.parse(hostile("Disallow", f"Allow: {path}")).rules_for("x")
-    match = rules.match(SLOW)
-    assert (match.allowed, match.bound_reached) == (True, False)
-    assert rules.match("/robots.txt").reason is Reason.ROBOTS_TXT
-
-
-def test_a_rule_whose_head_does_not_fit_never_counts_as_matching() -> None:
-    rooted = [f"Disallow: /other{'c' * 80}*{number}" for number in range(2_000)]
-    match = RobotsTxt.parse(hostile("Allow", *rooted)).rules_for("x").match(SLOW)
-    assert (match.allowed, match.bound_reached) == (True, True)
-
-
-def test_conner_2_denies_by_disallows_that_were_not_compared_and_opens_by_no_such_allow() -> None:
-    match = RobotsTxt.parse(hostile("Allow"), Dialect.CONNER_2).rules_for("x").match(SLOW)
-    assert (match.allowed, match.reason, match.bound_reached) == (False, Reason.NOT_ALLOWED, True)
-    rules = RobotsTxt.parse(hostile("Disallow", f"Allow: {SLOW}"), Dialect.CONNER_2).rules_for("x")
-    assert rules.match(SLOW).reason is Reason.ALLOW_RULE  # an explicit Allow goes before every Disallow
-
-
-def test_both_forms_of_a_target_are_paid_for_together() -> None:
-    target = "/b" + "a" * 10_000 + "?x=%2F"
-    match = RobotsTxt.parse(hostile("Allow", "Disallow: /*?x=%2F")).rules_for("x").match(target)
-    assert (match.allowed, match.bound_reached) == (False, True)
-
-
-def test_long_segments_whose_ends_are_rare_cost_one_pass_of_the_target_each() -> None:
-    needles = [f"Disallow: /*Qbcdef{number}{'a' * 20}uvwxyZ" for number in range(10, 35)]
-    rules = RobotsTxt.parse("\n".join(["User-agent: *", *needles])).rules_for("x")
-    match = rules.match(f"/0123456789Qbcdef{'a' * 20_000}uvwxyZ")
-    assert (match.allowed, match.bound_reached) == (True, False)
+def test_rule_that_was_not_compared_may_deny_and_never_opens() -> None:
+    rfc9309, conner_2 = Dialect.RFC9309, Dialect.CONNER_2
+    head_that_does_not_fit = [f"Disallow: /other{'c' * 80}*{number}" for number in range(2_000)]
+    rare_ends = [f"Disallow: /*Qbcdef{number}{'a' * 20}uvwxyZ" for number in range(10, 35)]
+    rows: dict[str, tuple[str, Dialect, str, tuple[bool, Reason, bool]]] = {
+        "Disallow of RFC 9309": (hostile(), rfc9309, SLOW, DENIED),
+        "Disallow of RFC 9309 and a shorter target": (hostile(), rfc9309, "/b" + "a" * 2_000, DENIED),
+        "Disallow of Google": (hostile(), Dialect.GOOGLE, SLOW, DENIED),
+        "Disallow of Koster": (hostile(), Dialect.KOSTER_2019, SLOW, DENIED),
+        "Disallow of Conner": (hostile(), conner_2, SLOW, DENIED),
+        "Allow": (hostile("Allow"), rfc9309, SLOW, OPENED),
+        "Allow of Conner": (hostile("Allow"), conner_2, SLOW, (False, Reason.NOT_ALLOWED, True)),
+        "Allow beside a Disallow": (hostile("Allow", "Disallow: /b"), rfc9309, SLOW, DENIED),
+        "Allow beside heads that do not fit": (hostile("Allow", *head_that_does_not_fit), rfc9309, SLOW, OPENED),
+        "both forms of a target together": (hostile("Allow", "Disallow: /*?x=%2F"), rfc9309, TWO_FORMS, DENIED),
+        # Here the rule that decides was compared.
+        "longer Allow": (hostile("Disallow", f"Allow: /b{'a' * 1_000}*a$"), rfc9309, SLOW, COMPARED),
+        "Allow that no wildcard can outrank": (hostile("Disallow", f"Allow: /b{'a' * 400}"), rfc9309, SLOW, COMPARED),
+        "explicit Allow of Conner": (hostile("Disallow", f"Allow: {SLOW}"), conner_2, SLOW, COMPARED),
+        "robots.txt": (hostile(), rfc9309, "/robots.txt", (True, Reason.ROBOTS_TXT, False)),
+        # One pass of the target for each.
+        "rare ends": (filled(["User-agent: *"], [*rare_ends, ""]), rfc9309, RARE, (True, Reason.NO_RULE, False)),
+    }
+    matches = {name: RobotsTxt.parse(row[0], row[1]).rules_for("x").match(row[2]) for name, row in rows.items()}
+    found = {name: (match.allowed, match.reason, match.bound_reached) for name, match in matches.items()}
+    assert found == {name: row[-1] for name, row in rows.items()}
 
 
 @pytest.mark.parametrize("field", ["Allow", "Disallow"])
-async def test_gate_reports_and_logs_a_decision_that_reached_the_bound(
-    field: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_decision_at_the_bound_is_reported_and_logged(field: str, caplog: pytest.LogCaptureFixture) -> None:
     fetcher = ScriptedFetcher({"https://h.example": hostile(field).encode()})
     events: list[MatchingBounded] = []
     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher) as gate:

@@ -15,16 +15,14 @@ from politesse.usage.vocabulary import parse_content_signal, parse_content_usage
 STRICTNESS = {Preference.UNSTATED: 0, Preference.ALLOWED: 1, Preference.DISALLOWED: 2}
 PURPOSES = st.sampled_from(Purpose)
 PREFERENCES = st.sampled_from(Preference)
-OTHER_MECHANISMS = st.sampled_from([one for one in Mechanism if one is not Mechanism.TDMREP])
+MECHANISMS = st.sampled_from([one for one in Mechanism if one is not Mechanism.TDMREP])
 
 # TDMRep is spoken at three places, all others anywhere; a few numbers, so that statements are repeated.
 PLACES = st.sampled_from([Place.TDMREP_JSON, Place.HEADER, Place.META])
 TEXT_AND_NUMBER = (st.just("t"), st.integers(0, 3))
 TDMREP = st.builds(Statement, st.just(Purpose.TDM), PREFERENCES, st.just(Mechanism.TDMREP), PLACES, *TEXT_AND_NUMBER)
 MEDIA = st.sampled_from(["", "", "images"])
-OTHERS = st.builds(
-    Statement, PURPOSES, PREFERENCES, OTHER_MECHANISMS, st.sampled_from(Place), *TEXT_AND_NUMBER, media=MEDIA
-)
+OTHERS = st.builds(Statement, PURPOSES, PREFERENCES, MECHANISMS, st.sampled_from(Place), *TEXT_AND_NUMBER, media=MEDIA)
 
 
 def usages(statements: st.SearchStrategy[Statement]) -> st.SearchStrategy[Usage]:
@@ -33,9 +31,7 @@ def usages(statements: st.SearchStrategy[Statement]) -> st.SearchStrategy[Usage]
     return pairs.map(lambda said: Usage(tuple(one for one, _ in said), tuple(one for one, applies in said if applies)))
 
 
-WORDS = st.sampled_from(
-    ["train-ai", "search", "=", "y", "n", '"n"', "?1", ",", ";", " ", "\t", "/", "(", ":", "é", "*"]
-)
+WORDS = st.sampled_from([*"=yn,; \t/(:é*", "train-ai", "search", '"n"', "?1"])
 VALUES = st.one_of(st.text(), st.lists(WORDS).map("".join))
 PATHS = st.sampled_from(["", "/", "/a", "/a/b", "/a*b", "/*b$", "/%61", "/*", "/a/", "/b"])
 TARGETS = st.sampled_from(["/", "/a", "/a/b", "/ab", "/b", "/a/x/b", "/%61/", "/c"])
@@ -91,10 +87,8 @@ def test_the_nearest_statement_of_tdmrep_wins(said: list[Statement]) -> None:
 def test_vocabularies_never_raise(value: str) -> None:
     parse_content_usage(value)
     parse_content_signal(value)
-    header_usage(
-        [(name, value) for name in ("Content-Usage", "Content-Signal", "Link", "tdm-reservation", "tdm-policy")],
-        "https://h/",
-    )
+    names = ("Content-Usage", "Content-Signal", "Link", *TDM_FIELDS)
+    header_usage([(name, value) for name in names], "https://h/")
     meta_usage([("tdm-policy", value), ("tdm-reservation", value), (value, "1")])
 
 
@@ -105,11 +99,10 @@ def test_arbitrary_octets_as_tdmrep_never_raise(body: bytes) -> None:
     tdmrep_usage(doc, "/a").explain()
 
 
+TDM_FIELDS = ("tdm-reservation", "tdm-policy")
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
-    lambda inner: st.one_of(
-        st.lists(inner), st.dictionaries(st.sampled_from(["location", "tdm-reservation", "tdm-policy"]), inner)
-    ),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["location", *TDM_FIELDS]), inner),
 )
 
 

@@ -1,7 +1,5 @@
 """What tells the dialects apart, and what is the same in all of them."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Final

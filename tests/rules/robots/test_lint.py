@@ -1,9 +1,8 @@
 """The diagnostics of a file: which are told, where, and that none of them is wrong."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -21,9 +20,6 @@ from politesse.verdict import Reason
 from tests.rules.properties.strategies import DIALECT_GROUPS, MANY_GROUPS, ONE_GROUP, Case
 from tests.support.calls import calls_of
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 BOM: Final = "\ufeff"
 HEAD: Final = "User-agent: *\n"
@@ -126,14 +122,30 @@ LOSING: Final[dict[tuple[str, str], dict[int, int]]] = {
     ("Disallow: /%2", "Disallow: /*%*"): {2: 3},
     ("Disallow: /x/y/z", "Disallow: /*x*y*z$"): {},  # not at the end only
 }
-COVERED: Final = {
-    (("/a", "a"), "/a"): False,  # one letter cannot be both
-    (("/a", "a"), "/aa"): True,
-    (("/", "b", "b"), "/ab"): False,
-    (("/a",), "/a\n"): False,
-    (("/a", ""), "/a\n"): True,
-    (("/", "ab", ""), "/a\nb"): False,  # what a star stands for may lie between
-    (("/", "b", ""), "/a\nb"): True,
+
+
+SHARED: Final = "User-agent: a\nUser-agent: b\nDisallow: /x\n\nUser-agent: a\nAllow: /x\n"
+PREFIXES: Final = f"{HEAD}Allow: /a\nDisallow: /a/b\nDisallow: /c/d\nDisallow: /c\nDisallow:\nDisallow: /e\n"
+VERSION_2: Final = "User-agent: a\nRobot-version: 2.0.0\nAllow: /a\nDisallow: /a\nAllow: /a\nDisallow: /b*\n"
+NEVER_WINS: Final = [
+    *((Dialect.RFC9309, f"{HEAD}Disallow: /a*\n{field}: /a\n", [3]) for field in ("Dissallow", "\u00a0Disallow")),
+    (Dialect.RFC9309, SHARED, []),  # it wins for one of its crawlers
+    (Dialect.RFC9309, f"{SHARED}\nUser-agent: b\nAllow: /x\n", [3]),
+    (Dialect.RFC9309, PREFIXES, []),
+    (Dialect.KOSTER_1996, PREFIXES, [3, 7]),  # the first match decides
+    (Dialect.GOOGLE, f"{HEAD}Allow: /a/index.html\nAllow: /*/index.html*\nDisallow: /a/\n", []),
+    (Dialect.CONNER_2, f"{VERSION_2}Disallow: /b/c*\n", [5, 7]),
+    (Dialect.PERL, f"{HEAD}Disallow: http://one.example/\nDisallow: http://other.example/a\nDisallow: /a\n", []),
+]
+MISTAKES: Final = {
+    f"{FILLING}License: /l.xml\n": {"invalid-value"},
+    f"{TOO_LONG}\tALLOW : /b\n": {"rules-cut-off"},
+    f"{TOO_LONG}# Disallow: /b\n": {"file-too-long"},
+    FILLING + "#" * (MAX_OCTETS - len(FILLING)): set(),
+    f"{HEAD}Disallow: /{'a' * MAX_OCTETS}\nDisallow: b\n": {"rules-cut-off", "empty-group"},
+    f"{FILLING}# {BOM}\n{BOM}\n": set(),
+    "<html>\n<p>a: b\nc\n": {"looks-like-html"},
+    f"<html>\n{FILLING}Colour: red\n": {"looks-like-html", "no-separator", "unknown-field"},
 }
 
 
@@ -158,29 +170,21 @@ def test_every_code_is_reported_at_its_place() -> None:
     assert all(one.message.isprintable() for one in told.values())
 
 
+def test_files_have_the_codes_of_their_mistakes_and_no_others() -> None:
+    assert {body: codes(body) for body in MISTAKES} == MISTAKES
+    [license_] = lint(f"{FILLING}License: /l.xml\n")
+    assert (license_.line, license_.column) == (3, 10)
+    assert lines(f"{FILLING}Content-Usage: train-ai=n\n", "other-dialect", Dialect.PERL) == [3]
+
+
 def test_plain_file_is_clean() -> None:
     assert {body: lint(body) for body in CLEAN} == {body: [] for body in CLEAN}
-
-
-def test_rule_that_never_wins_is_reported_however_its_field_is_spelled() -> None:
-    for field in ("Disallow", "Dissallow", "\u00a0Disallow"):
-        assert lines(f"{HEAD}Disallow: /a*\n{field}: /a\n", "never-wins") == [3], field
 
 
 def test_report_says_that_not_all_unknown_names_were_compared_with_fields() -> None:
     body = FILLING + "".join(f"x{number}: a\n" for number in range(5_001))
     assert not any(one.message.startswith("lost-line: ") for one in found(body[: body.index("x5000")], "capped"))
     assert any(one.message.startswith("lost-line: ") for one in found(body, "capped"))
-
-
-def test_relative_license_is_reported() -> None:
-    assert [(one.code, one.line, one.column) for one in lint(f"{FILLING}License: /l.xml\n")] == [
-        ("invalid-value", 3, 10)
-    ]
-
-
-def test_content_usage_is_reported_as_a_field_of_another_dialect() -> None:
-    assert lines(f"{FILLING}Content-Usage: train-ai=n\n", "other-dialect", Dialect.PERL) == [3]
 
 
 def test_unknown_field_is_reported_with_a_suggestion() -> None:
@@ -194,20 +198,6 @@ def test_unknown_field_is_reported_with_a_suggestion() -> None:
 def test_line_without_a_colon_is_lost_only_if_a_path_follows() -> None:
     told = {line: [one.code for one in lint(f"{FILLING}{line}\n")] for line in WITHOUT_A_COLON}
     assert told == WITHOUT_A_COLON
-
-
-def test_rules_beyond_the_limit_are_an_error_and_comments_are_none() -> None:
-    assert codes(f"{TOO_LONG}\tALLOW : /b\n") == {"rules-cut-off"}
-    assert codes(f"{TOO_LONG}# Disallow: /b\n") == {"file-too-long"}
-    assert codes(FILLING + "#" * (MAX_OCTETS - len(FILLING))) == set()
-
-
-def test_rules_after_an_overlong_line_are_not_checked() -> None:
-    assert codes(f"{HEAD}Disallow: /{'a' * MAX_OCTETS}\nDisallow: b\n") == {"rules-cut-off", "empty-group"}
-
-
-def test_byte_order_mark_in_a_comment_or_alone_is_harmless() -> None:
-    assert codes(f"{FILLING}# {BOM}\n{BOM}\n") == set()
 
 
 def test_file_that_names_browsers_is_read_in_every_dialect() -> None:
@@ -239,11 +229,6 @@ def test_url_in_place_of_a_path_is_reported() -> None:
     assert "no-leading-slash" not in codes(f"{HEAD}Disallow: https://example.com/a\n", Dialect.PERL)
 
 
-def test_web_page_is_reported_once_without_its_lines() -> None:
-    assert codes("<html>\n<p>a: b\nc\n") == {"looks-like-html"}
-    assert codes(f"<html>\n{FILLING}Colour: red\n") == {"looks-like-html", "no-separator", "unknown-field"}
-
-
 def test_unprintable_text_is_escaped_in_messages_and_cut() -> None:
     for one in lint(f"{HEAD}Disallow: \x1b[31m\u202e{'x' * 500}\n\x9bDisallow\x9b: /\n"):
         assert one.message.isprintable()
@@ -258,12 +243,6 @@ def test_rule_that_another_one_always_goes_before_never_wins() -> None:
     assert {rules: losing(*rules) for rules in LOSING} == LOSING
 
 
-def test_earlier_prefix_shadows_later_rules() -> None:
-    body = f"{HEAD}Allow: /a\nDisallow: /a/b\nDisallow: /c/d\nDisallow: /c\nDisallow:\nDisallow: /e\n"
-    assert lines(body, "never-wins", Dialect.KOSTER_1996) == [3, 7]
-    assert lines(body, "never-wins") == []
-
-
 def test_time_grows_with_the_crawlers_that_several_groups_name() -> None:
     def calls_for(crawlers: int) -> int:
         body = 2 * ("".join(f"User-agent: bot{number}\n" for number in range(crawlers)) + "Disallow: /a\n")
@@ -272,25 +251,9 @@ def test_time_grows_with_the_crawlers_that_several_groups_name() -> None:
     assert calls_for(400) < 8 * calls_for(100)
 
 
-def test_rule_of_several_crawlers_is_reported_only_if_it_wins_for_none() -> None:
-    shared = "User-agent: a\nUser-agent: b\nDisallow: /x\n\nUser-agent: a\nAllow: /x\n"
-    assert lines(shared, "never-wins") == []
-    assert lines(f"{shared}\nUser-agent: b\nAllow: /x\n", "never-wins") == [3]
-
-
-def test_implied_directory_of_an_index_page_keeps_its_rule_alive() -> None:
-    body = f"{HEAD}Allow: /a/index.html\nAllow: /*/index.html*\nDisallow: /a/\n"
-    assert lines(body, "never-wins", Dialect.GOOGLE) == []
-
-
-def test_version_2_reports_duplicates_only() -> None:
-    body = "User-agent: a\nRobot-version: 2.0.0\nAllow: /a\nDisallow: /a\nAllow: /a\nDisallow: /b*\nDisallow: /b/c*\n"
-    assert lines(body, "never-wins", Dialect.CONNER_2) == [5, 7]
-
-
-def test_rule_that_is_a_url_is_compared_with_no_other_rule() -> None:
-    body = f"{HEAD}Disallow: http://one.example/\nDisallow: http://other.example/a\nDisallow: /a\n"
-    assert lines(body, "never-wins", Dialect.PERL) == []
+def test_lines_of_rules_that_never_win_are_told() -> None:
+    for dialect, rules, expected in NEVER_WINS:
+        assert lines(rules, "never-wins", dialect) == expected, (dialect, rules)
 
 
 def losing_lines(body: bytes, dialect: Dialect) -> tuple[RobotsTxt, set[int]]:
@@ -342,10 +305,6 @@ def test_covered_rule_matches_for_every_value_of_its_stars(
         filled = zip(others, [*fillings[: len(others) - 1], ""], strict=True)
         text = "".join(piece + filling for piece, filling in filled)
         assert re.fullmatch(".*".join(map(re.escape, pieces)), text, re.DOTALL)
-
-
-def test_pieces_cover_a_text_end_to_end() -> None:
-    assert {(pieces, text): covers(pieces, text) for pieces, text in COVERED} == COVERED
 
 
 SAMPLE = re.compile(r'"(.*?)" is (allowed|disallowed)(?: to "(.*?)")?, but (?:allowed|disallowed) by ([a-z0-9, -]+)')

@@ -1,7 +1,5 @@
 """The compiled core beside the reference in Python: the same answers; and the memory that it states."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re
@@ -9,12 +7,13 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Barrier
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -24,16 +23,12 @@ from benchmarks.generator import generate
 from benchmarks.urls import fresh_urls
 from politesse.errors import InvalidURL
 from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet, native
+from politesse.robots.dialect import Traits
+from politesse.robots.other_records import OtherRecords
 from tests.support.examples import examples
 from tests.support.programs import run_code
 from tests.support.pure_robots import pure_robots
 from tests.support.tiers import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from politesse.robots.dialect import Traits
-    from politesse.robots.other_records import OtherRecords
 
 PACKAGE: Final = Path(politesse.__file__).parent
 COMPILER: Final = shutil.which("gcc") or shutil.which("cc")

@@ -1,7 +1,5 @@
 """The weight of rule sets, beside the memory that tracemalloc sees; and copies, which mean what the originals mean."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import json
@@ -16,16 +14,12 @@ from typing import Any, Final, TypeVar
 import pytest
 from hypothesis import given, settings
 
-from benchmarks.corpus import RobotsFile
 from benchmarks.generator import generate
-from benchmarks.urls import fresh_urls
-from politesse import Origin
 from politesse._gate.usage import Reserved, _weight_bytes
 from politesse.page.tdmrep import parse_tdmrep
 from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet
 from politesse.robots.native import NativeRuleSet
 from tests.rules.properties.strategies import DIALECT_GROUPS, Case
-from tests.support.examples import examples
 from tests.support.programs import run_code
 from tests.support.pure_robots import pure_robots
 from tests.support.tiers import first_of
@@ -277,14 +271,6 @@ def _hold_copies(robots: RobotsTxt, copied: Callable[[Any], Any]) -> None:
         assert (again_file.quirks, again_file.sitemaps) == (robots.quirks, robots.sitemaps)
         assert meaning(again_file.rules_for("examplebot"), TARGETS) == meaning(robots.rules_for("examplebot"), TARGETS)
     assert copied(robots.clean_params).canonical("/bc?a=1&b=2") == robots.clean_params.canonical("/bc?a=1&b=2")
-
-
-def test_copies_of_generated_files_mean_what_their_originals_mean() -> None:
-    for number, body in enumerate(generate(examples(200), 9309)):
-        dialect = list(Dialect)[number % len(Dialect)]
-        rules = RobotsTxt.parse(body, dialect, origin=Origin.of("https://h.example")).rules_for("ExampleBot")
-        urls = fresh_urls(RobotsFile.of(f"www.site{number}.example", body), 9309, number)
-        assert meaning(pickled(rules), urls) == meaning(rules, urls), dialect
 
 
 @settings(max_examples=300)

@@ -13,12 +13,10 @@ from backports import zstd
 
 from benchmarks.audit import options_of
 from benchmarks.audit_log import planted_log
-from politesse import Gatekeeper
 from politesse.audit import Audit, AuditOptions, LogError
 from politesse.errors import ConfigurationError, StoreError
 from politesse.ledger import Snapshot
 from politesse.origin import Origin
-from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import AccessResult
 from tests.support.ledgers import write_ledger
 from tests.support.violations import FORBIDDEN, GAP, REFETCHED, STALE
@@ -140,18 +138,6 @@ def test_copy_of_a_ledger_that_was_in_force_decides(judge: Judge, tmp_path: Path
     ]
     with pytest.raises(StoreError, match="no ledger"):
         judge(combined(0, "/a"), ledger=tmp_path / "none.db")
-
-
-async def test_ledger_of_a_gatekeeper_has_the_robots_txt_of_each_time(judge: Judge, tmp_path: Path) -> None:
-    clock = ManualClock(wall=1_795_687_210.0)  # 10:00:10
-    site = ScriptedFetcher({SITE: ROBOTS})
-    async with Gatekeeper("ExampleBot/1.0", fetcher=site, clock=clock, ledger=tmp_path / "ledger.db") as gate:
-        await gate.check(f"{SITE}/private/b")
-    lines = [combined(second, f"/private/{second}") for second in (0, 20, 30)]
-    assert judge(*lines, ledger=tmp_path / "ledger.db", robots={})[1] == [
-        (FORBIDDEN, "/private/20"),
-        (FORBIDDEN, "/private/30"),
-    ]
 
 
 PACKED: dict[str, Any] = {"access.log.gz": gzip.compress, "access.log.zst": zstd.compress}

@@ -1,14 +1,11 @@
 """What the audit and a ledger say of real crawls, and how the report of the audit looks in a browser."""
 
-import asyncio
 import gzip
 import html
 import re
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
 
 import aiohttp
 import pytest
@@ -34,12 +31,8 @@ FORMAT = (
 HREF = re.compile(r'href="([^"#]*)"')
 
 
-def links_of(text: str) -> list[str]:
-    return list(map(html.unescape, HREF.findall(text)))
-
-
 async def follow_links(page: CrawlPage[None], response: aiohttp.ClientResponse) -> None:
-    for link in links_of(await response.text(errors="replace")):
+    for link in map(html.unescape, HREF.findall(await response.text(errors="replace"))):
         page.put(link)
 
 
@@ -107,45 +100,6 @@ async def test_polite_crawl_of_the_demo_breaks_no_rule_and_its_ledger_proves_it(
     with LedgerReader(path) as ledger:
         copies = {(one.origin, one.digest) for one in ledger.snapshots()}
     assert max(Counter(origin for origin, _ in copies).values()) > 1  # a robots.txt of the demo changes
-
-
-async def crawl_with_plain_aiohttp(urls: Sequence[str]) -> None:
-    async with aiohttp.ClientSession(
-        headers={"User-Agent": USER_AGENT}, timeout=aiohttp.ClientTimeout(total=2.0)
-    ) as web:
-        waiting, seen = deque(urls), set(urls)
-
-        async def work() -> None:
-            while waiting:
-                url = waiting.popleft()
-                try:
-                    async with web.get(url) as response:
-                        text = await response.text(errors="replace")
-                except (aiohttp.ClientError, TimeoutError):
-                    continue
-                new = {urljoin(url, link) for link in links_of(text)} - seen
-                seen.update(new)
-                waiting.extend(one for one in new if one.startswith("http"))
-
-        for _ in range(20):
-            await asyncio.gather(*(work() for _ in range(20)))
-
-
-@pytest.mark.full
-@pytest.mark.realtime
-async def test_crawl_with_plain_aiohttp_is_seen_to_break_the_rules(tmp_path: Path) -> None:
-    async with LittleWeb(600) as web:
-        await crawl_with_plain_aiohttp(web.front_pages)
-        audit = audited(web, tmp_path)
-        logs = [(site, one) for site, log in web.logs() for one in log if one.status]
-    found, open_sites = kinds(audit), {"not found", "forbidden", "html"}
-    pages = [page for site, one in logs if (page := site.page_at(one.url)) is not None]
-    by_rule = sum(page.rule.startswith("Disallow:") and bool(page.site.blueprint.robots) for page in pages)
-    by_rule -= sum(page.forbidden and page.site.blueprint.name in open_sites for page in pages)
-    assert found["forbidden page requested"] == by_rule > 50
-    assert found["page requested before robots.txt"] == len(logs) == audit.counts()["requests"]
-    assert found["page requested while another request was under way"] > 50
-    assert found["page requested before Retry-After was over"] > 5
 
 
 async def check_page(page: Page, url: str, width: int, scheme: str, found: str) -> None:

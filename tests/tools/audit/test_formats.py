@@ -48,14 +48,13 @@ def warc(name: str, responses: Iterable[tuple[int, str | None, str, list[tuple[s
     return records
 
 
-# The same crawl in each format: a forbidden page, one 2 s after the end of the last, one during a Retry-After of 60 s.
+# The same crawl in each format, beside the real logs below: a forbidden page, one 2 s after the end of the last, and
+# one during a Retry-After of 60 s.
 CRAWL = ((0, "/private", 200), (2, "/b", 503), (12, "/c", 200))
 COMBINED = [combined(*one) for one in CRAWL]
 RECORD = {"outcome": "page", "elapsed_s": 20.5, "request_s": 0.5}
 LOGS: dict[str, tuple[list[str] | list[bytes], dict[str, Any]]] = {
-    "combined": (COMBINED, {"back_off_s": 60}),
     "combined with more fields": ([f"{COMBINED[0]} 0.1", f'{COMBINED[1]} "x"', f"{COMBINED[2]} -"], {"back_off_s": 60}),
-    "common": ([line.partition(' "-"')[0] for line in COMBINED], {"back_off_s": 60}),
     "nginx": (
         [
             f'{AT}.250 example.com "GET /private HTTP/1.1" 200 0.250 "{SENT}" -',
@@ -83,10 +82,6 @@ LOGS: dict[str, tuple[list[str] | list[bytes], dict[str, Any]]] = {
             for at, uri, status in CRAWL
         ],
         {},
-    ),
-    "json of Caddy": (
-        [caddy(AT + 0.25, "/private"), caddy(AT + 2.5, "/b", 503, retry_after="60"), caddy(AT + 12.5, "/c")],
-        {"site": None},
     ),
     "json of politesse crawl": (
         [

@@ -29,7 +29,6 @@ from yarl import URL
 from politesse import CacheOptions, Gatekeeper, PacingOptions, PoliteQueue
 from politesse.cli import crawl_command
 from politesse.cli.demo import LittleWeb
-from politesse.cli.demo.report import audit
 from politesse.cli.demo.sites import TOKEN
 from politesse.cli.running import GateOptions
 from politesse.integrations.warc import WarcFile
@@ -151,25 +150,6 @@ def check_summary(err: str, found: Records) -> None:
     words = f"{counts['page']:,} pages, {counts['failed']} failed, {counts['redirect']} redirects, "
     assert f"{words}{counts['disallowed']} disallowed, {counts['given-up']} given up in " in err
     assert (f"{counts['left']} URL{'' if counts['left'] == 1 else 's'} left at " in err) is (counts["left"] > 0)
-
-
-@pytest.mark.full
-@pytest.mark.realtime
-async def test_the_web_of_the_demo_is_crawled_without_a_violation(
-    eager: Crawl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(crawl_command, "PoliteQueue", partial(PoliteQueue, max_unreachable_s=6.5))  # as in the demo
-    async with LittleWeb(200, 1) as little:
-        done, found = await eager(*little.front_pages, "--agent", AGENT, "--timeout", "1.5")
-        rows = audit(little.logs(), 0.0)
-        check_all_known(found, little)
-    assert [violation for row in rows for violation in row.violations] == []
-    assert sum(row.missed for row in rows) == 0
-    assert "left" not in {record["outcome"] for record in found}
-    check_summary(done.err, found)
-    assert (done.code, done.out) == (1, "")  # one of the sites never answers
-    reasons = {(record["outcome"], record["reason"]) for record in found if "reason" in record}
-    assert reasons == {("disallowed", "disallow-rule"), ("given-up", "unreachable")}
 
 
 async def test_each_url_has_a_record_of_what_became_of_it(eager: Crawl) -> None:

@@ -18,7 +18,6 @@ from tests.support.violations import (
     BEFORE_ROBOTS,
     FORBIDDEN,
     GAP,
-    OVERLAP,
     RETRIED_EARLY,
     RETRY_AFTER,
     STALE,
@@ -62,22 +61,18 @@ LOGS: dict[str, tuple[list[Request], list[str]]] = {
     "polite and complete": ([*OPENED, REST], []),
     "forbidden page": ([*OPENED, REST, (3, "/f", 200)], [FORBIDDEN]),
     "page before robots.txt": ([(0, "/", 200), (1, "/robots.txt", 200), REST], [BEFORE_ROBOTS]),
-    "no robots.txt": ([(0, "/", 200), REST], [BEFORE_ROBOTS] * 2),
     "page while robots.txt fails": (
         [(0, "/robots.txt", 503), FRONT, (2, "/robots.txt", 200), (3, "/a", 200)],
         [WHILE_CLOSED],
     ),
-    "page while robots.txt is under way": ([ROBOTS, (WORK_S / 2, "/", 200), REST], [WHILE_CLOSED]),
     "robots.txt before its Retry-After": (
         [BUSY, (1, "/robots.txt", 200), (3, "/", 200), (4, "/a", 200)],
         [RETRIED_EARLY],
     ),
-    "robots.txt after its Retry-After": ([BUSY, (2.0625, "/robots.txt", 200), (3, "/", 200), (4, "/a", 200)], []),
     "unlinked URL": ([*OPENED, REST, (3, "/elsewhere", 404)], [FORBIDDEN]),
     "file beside the pages": ([*OPENED, (1.25, "/shared/robots.txt", 200), (1.3125, "/a", 200)], []),
     "gap too short": ([*OPENED, (1 + FLOOR_S, "/a", 200)], [GAP]),
     "gap after robots.txt too short": ([ROBOTS, (WORK_S * 2, "/", 200), REST], [GAP]),
-    "overlap": ([*OPENED, (1 + WORK_S / 2, "/a", 200)], [OVERLAP]),
     "page before Retry-After": ([ROBOTS, (1, "/", 429, 2), REST, (5, "/", 200)], [RETRY_AFTER]),
     "page without an answer": ([ROBOTS, (1, "/", 0), (2, "/", 200), (3, "/a", 200)], []),
 }
@@ -286,19 +281,15 @@ ROWS = [
 
 def test_the_table_fits_nothing_is_cut_and_its_rows_add_up() -> None:
     for width in (80, 200):
-        check_table(width)
-
-
-def check_table(width: int) -> None:
-    out = io.StringIO()
-    Console(file=out, width=width).print(table(ROWS))
-    lines = out.getvalue().splitlines()
-    assert len(lines) == 3 + len(ROWS) + 1
-    assert max(map(len, lines)) <= width
-    assert "…" not in "".join(lines)
-    assert "25 site" in lines[4]
-    place = lines[1].index("pages")
-    for line in lines[3:]:
-        pages, fetched, disallowed, given_up, left, *_, broken = line[place:].replace(",", "").split()
-        assert int(pages) == sum(map(int, (fetched, disallowed, given_up, left)))
-        assert broken == "0"
+        out = io.StringIO()
+        Console(file=out, width=width).print(table(ROWS))
+        lines = out.getvalue().splitlines()
+        assert len(lines) == 3 + len(ROWS) + 1
+        assert max(map(len, lines)) <= width
+        assert "…" not in "".join(lines)
+        assert "25 site" in lines[4]
+        place = lines[1].index("pages")
+        for line in lines[3:]:
+            pages, fetched, disallowed, given_up, left, *_, broken = line[place:].replace(",", "").split()
+            assert int(pages) == sum(map(int, (fetched, disallowed, given_up, left)))
+            assert broken == "0"

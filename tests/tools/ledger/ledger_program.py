@@ -4,8 +4,6 @@
 gate, forks, records a decision in parent and child, and closes in the parent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

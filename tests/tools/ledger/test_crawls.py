@@ -1,10 +1,8 @@
 """Ledgers whose process is killed or forked, that several processes write, and that prove a real crawl."""
 
-import asyncio
 import os
 import random
 from asyncio.subprocess import PIPE
-from collections import Counter
 from pathlib import Path
 
 import aiohttp
@@ -41,17 +39,6 @@ async def test_killing_a_writer_loses_no_acknowledged_row_and_breaks_no_chain(tm
         (name, n) for name, last in said.items() for n in range(last + 1) if f"{SITE}/{name}/{n}" not in recorded
     ]
     assert missing == []
-
-
-@pytest.mark.full
-async def test_several_processes_write_one_chain(tmp_path: Path) -> None:
-    path, names = tmp_path / "ledger.db", ("one", "two", "three")
-    said = await asyncio.gather(*(acknowledged(path, name, after=20) for name in names))
-    assert verify(path).problem == ""
-    with LedgerReader(path) as ledger:
-        recorded = Counter(decision.url for decision in ledger.decisions())
-    for name, numbers in zip(names, said, strict=True):
-        assert {recorded[f"{SITE}/{name}/{number}"] for number in range(max(numbers) + 1)} == {1}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

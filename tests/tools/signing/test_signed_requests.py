@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
@@ -23,11 +24,12 @@ from multidict import CIMultiDict
 
 from politesse import FetchOptions, Gatekeeper, PacingOptions
 from politesse.clock import SystemClock
-from politesse.events import Event, HostClosed
+from politesse.events import HostClosed
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
 from politesse.integrations.requests import PoliteAdapter
 from politesse.signing import WebBotAuth, directory_app
 from politesse.sync import Gate
+from tests.support.events import events_of
 from tests.support.httpx_libraries import Library
 from tests.support.signatures import AGENT, COVERED, Key, key_file, public_keys, request, verified
 from tests.support.sites import EAGER, UA, Site, serving
@@ -227,22 +229,25 @@ async def test_plain_http_is_not_signed_even_after_a_redirect(
 
 
 @pytest.mark.realtime  # pages have a pace
-async def test_demand_is_answered_by_one_signed_request_that_counts_no_refusal(
+async def test_demand_is_answered_by_one_signed_request_in_a_turn_of_its_own_that_counts_no_refusal(
     opened: Opened, strict: Strict, path: Path
 ) -> None:
-    pacing = PacingOptions(min_delay_s=0.05, adaptive_factor=0.0, refused_after=1)
-    for kind in CLIENTS:
-        for status in (401, 403, 429):
-            strict.begin().refusal = (status, {"Accept-Signature": DEMAND})
-            events: list[Event] = []
-            async with opened(kind, WebBotAuth(path, agent=AGENT, when="asked"), pacing) as (gate, get):
-                gate.subscribe(events.append)
-                for page in ("/1", "/2"):
-                    assert await get(f"{strict.base}{page}") == 200
-                assert gate.statistics().turns == 0
-            assert strict.paths == ["/robots.txt", "/robots.txt", "/1", "/2"]  # the origin has asked: pages are signed
-            assert strict.refused == ["/robots.txt"]
-            assert [event for event in events if isinstance(event, HostClosed)] == []
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, refused_after=1)
+    requested = {
+        frozenset[str](): ["/robots.txt", "/robots.txt", "/1", "/2"],  # the origin has asked: pages are signed
+        frozenset({"/robots.txt"}): ["/robots.txt", "/1", "/1", "/2"],
+    }
+    for kind, status, (open_paths, paths) in product(CLIENTS, (401, 403, 429), requested.items()):
+        strict.begin().refusal = (status, {"Accept-Signature": DEMAND})
+        strict.open_paths = open_paths
+        async with opened(kind, WebBotAuth(path, agent=AGENT, when="asked"), pacing) as (gate, get):
+            closings = events_of(gate, HostClosed)
+            for page in ("/1", "/2"):
+                assert await get(f"{strict.base}{page}") == 200
+            assert gate.statistics().turns == 0
+        assert (strict.paths, strict.refused, closings) == (paths, paths[1:2], [])
+        _, first, second, _ = strict.seen
+        assert second.started - first.ended >= 0.09
 
 
 @pytest.mark.clause("RFC 9421 5.1")
@@ -256,36 +261,17 @@ async def test_demand_may_be_any_line_of_its_header(opened: Opened, strict: Stri
         assert strict.paths == ["/robots.txt", "/robots.txt", "/1"]
 
 
-@pytest.mark.realtime  # its turn has a pace
-async def test_signed_repetition_of_a_page_has_a_turn_of_its_own(opened: Opened, strict: Strict, path: Path) -> None:
-    strict.open_paths = frozenset({"/robots.txt"})
-    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0, refused_after=1)
-    for kind in CLIENTS:
-        for status in (401, 403, 429):
-            strict.begin().refusal = (status, {"Accept-Signature": DEMAND})
-            events: list[Event] = []
-            async with opened(kind, WebBotAuth(path, agent=AGENT, when="asked"), pacing) as (gate, get):
-                gate.subscribe(events.append)
-                assert await get(f"{strict.base}/1") == 200
-                assert gate.statistics().turns == 0
-            assert strict.pages == ["/1", "/1"]
-            first, second = strict.seen[1:]
-            assert second.started - first.ended >= 0.09
-            assert [event for event in events if isinstance(event, HostClosed)] == []
-
-
 async def test_second_refusal_counts(opened: Opened, strict: Strict, signer: WebBotAuth) -> None:
     strict.open_paths, strict.takes_nonces = frozenset({"/robots.txt"}), False
     strict.refusal = (403, {"Accept-Signature": DEMAND})
     pacing = PacingOptions(min_delay_s=0.0, adaptive_factor=0.0, refused_after=1)
     for kind in CLIENTS:
         strict.begin()
-        events: list[Event] = []
         async with opened(kind, signer, pacing) as (gate, get):
-            gate.subscribe(events.append)
+            closings = events_of(gate, HostClosed)
             assert await get(f"{strict.base}/1") == 403
         assert strict.pages == ["/1"]  # it was signed as the server asks
-        assert [event.status for event in events if isinstance(event, HostClosed)] == [403]
+        assert [event.status for event in closings] == [403]
 
 
 async def test_body_and_retry_after_are_not_answered_by_a_repetition(

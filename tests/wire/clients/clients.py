@@ -7,9 +7,12 @@ from typing import Any, Protocol
 
 import aiohttp
 import httpx
+import httpx2
 
-from politesse import AgentView
+from politesse import AgentView, Gatekeeper
 from politesse.integrations.aiohttp import PoliteSession, RobotsMiddleware
+from politesse.integrations.httpx import PoliteTransport
+from politesse.integrations.httpx2 import PoliteTransport as Httpx2Transport
 from politesse.testing import assert_polite
 from tests.support.httpx_libraries import Library
 from tests.support.sites import UA, Site
@@ -79,6 +82,18 @@ CLIENTS: dict[str, Callable[..., Client]] = {
     "PoliteTransport": partial(Httpx, "httpx"),
     "PoliteTransport of httpx2": partial(Httpx, "httpx2"),
 }
+
+
+CRAWLING: dict[str, Callable[[Gatekeeper], Any]] = {
+    "PoliteSession": PoliteSession,
+    "ClientSession": lambda _: aiohttp.ClientSession(),
+    "RobotsMiddleware": lambda gate: aiohttp.ClientSession(middlewares=[RobotsMiddleware(gate, pace=True)]),
+    "httpx.AsyncClient": lambda _: httpx.AsyncClient(),
+    "httpx2.AsyncClient": lambda _: httpx2.AsyncClient(),
+    "httpx.PoliteTransport": lambda gate: httpx.AsyncClient(transport=PoliteTransport(gate), follow_redirects=True),
+    "httpx2.PoliteTransport": lambda gate: httpx2.AsyncClient(transport=Httpx2Transport(gate), follow_redirects=True),
+}
+"""What a crawl takes."""
 
 
 @cache

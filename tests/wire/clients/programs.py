@@ -2,6 +2,7 @@
 
 ``forked KIND PLACE USED ...`` makes each part of politesse, uses it if ``USED`` is 1, and forks twice, as gunicorn.
 Each child uses the part and prints a line: the spans of its requests or ``ok``, or the type and the text of its error.
+``putting`` puts URLs with numbers into a journal until it is killed, and prints each number when its put has returned.
 
 The other kinds have a gate for threads. ``waiting`` takes turns at a URL in its main thread, while another thread takes
 turns there, too. It prints a line for each turn, and after Ctrl-C a line if the host grants another turn. ``fetching``
@@ -20,6 +21,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -131,6 +133,13 @@ def forked(kind: str, place: str, used: str) -> None:
         os.waitpid(number, 0)
 
 
+async def putting(journal: str, first: int) -> None:
+    queue: PoliteQueue[None] = PoliteQueue(gate_of(0.0), journal=journal)
+    for number in count(first):
+        await queue.put(f"{URL}{number}")
+        say(str(number))
+
+
 # A gate for threads
 
 
@@ -204,10 +213,12 @@ if __name__ == "__main__":
             fetching()
         case "fork", given:
             fork(given)
+        case "putting", journal, first:
+            asyncio.run(putting(journal, int(first)))
         case "forked", *parts:
-            for first in range(0, len(parts), 3):
+            for place in range(0, len(parts), 3):
                 if not (one := os.fork()):  # a process for each part: no thread of another part holds a lock
-                    forked(*parts[first : first + 3])
+                    forked(*parts[place : place + 3])
                     os._exit(0)
                 os.waitpid(one, 0)
         case kind, given, folder:

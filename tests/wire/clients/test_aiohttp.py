@@ -1,24 +1,28 @@
 """PoliteSession and RobotsMiddleware: hops, turns, redirects, WebSockets and exemptions over real servers."""
 
 import asyncio
+import copy
 import gc
+import logging
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse, ClientSession
 from yarl import URL
 
 from politesse import (
     Bound,
+    CacheOptions,
     ClosedError,
     ConfigurationError,
     Disallowed,
+    FetchOptions,
     Gatekeeper,
     InvalidURL,
     PacingOptions,
@@ -26,8 +30,14 @@ from politesse import (
     TooFar,
 )
 from politesse.errors import WrongEventLoop
-from politesse.events import Decided
-from politesse.integrations.aiohttp import ClientDisallowed, ClientInvalidURL, PoliteSession, RobotsMiddleware
+from politesse.events import Decided, TurnDropped
+from politesse.integrations.aiohttp import (
+    ClientDisallowed,
+    ClientInvalidURL,
+    MiddlewareBypassed,
+    PoliteSession,
+    RobotsMiddleware,
+)
 from politesse.testing import ScriptedFetcher
 from tests.support.events import events_of
 from tests.support.sites import EAGER, UA, Site, serving, slow_gate, turns, until
@@ -45,22 +55,6 @@ def paced(gate: Gatekeeper, **options: Any) -> aiohttp.ClientSession:
 
 
 # What is judged
-
-
-async def test_shortest_program_is_polite(site: Site) -> None:
-    async with PoliteSession(UA) as polite:
-        with pytest.raises(Disallowed):
-            await polite.get(f"{site.base}/private")
-    assert site.paths == ["/robots.txt"]
-
-
-@pytest.mark.realtime
-async def test_session_for_each_page_keeps_the_pace(site: Site) -> None:
-    for place in range(3):
-        async with PoliteSession(UA, pacing=PacingOptions(min_delay_s=0.1)) as polite:
-            await visit(polite, f"{site.base}/{place}", exempt="a test of the pace alone")
-    assert site.paths == ["/0", "/1", "/2"]
-    assert min(after.started - before.ended for before, after in pairwise(site.seen)) >= 0.1
 
 
 async def test_every_method_is_judged_and_sent_unchanged(site: Site, sessions: dict[str, Session]) -> None:
@@ -182,26 +176,6 @@ async def test_dot_segments_and_blanks_are_refused(site: Site, gate: Gatekeeper,
     assert site.pages == []
 
 
-async def test_host_header_must_be_that_of_the_url(site: Site, gate: Gatekeeper, sessions: dict[str, Session]) -> None:
-    own = site.base.removeprefix("http://")
-    wrong = ["other.example", "127.0.0.1", "127.0.0.1:1", "[::1", "", "user@127.0.0.1", f"user@{own}", f"{own}/x"]
-
-    async def add_host(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        request.headers.add("Host", "other.example")
-        return await handler(request)
-
-    for name, session in sessions.items():
-        for host in (*wrong, f"{own}?other.example", f"{own}#other.example"):
-            with pytest.raises(ClientInvalidURL, match="Host"):
-                await session.get(f"{site.base}/page", headers={"Host": host})
-        robots = () if name == "PoliteSession" else (RobotsMiddleware(gate, pace=name == "pace"),)
-        with pytest.raises(ClientInvalidURL, match="Host"):
-            await session.get(f"{site.base}/page", middlewares=(add_host, *robots))
-        assert site.pages == []
-        assert (await session.get(f"{site.base}/page", headers={"Host": own.upper()})).status == 200
-        site.seen.clear()
-
-
 async def test_request_that_was_not_awaited_says_so(polite: PoliteSession) -> None:
     request = polite.get("http://localhost/")
     with pytest.raises(AttributeError, match="'status' is of the response: await the request, or use 'async with'"):
@@ -210,19 +184,6 @@ async def test_request_that_was_not_awaited_says_so(polite: PoliteSession) -> No
 
 
 # When a turn ends
-
-
-async def test_turn_lasts_while_the_body_comes(site: Site, gate: Gatekeeper, session: Session) -> None:
-    async with session.get(f"{site.base}/slow") as response:
-        assert turns(gate) == 1
-        waiting = apart(session.get(f"{site.base}/page"))
-        await until(lambda: gate.statistics().waiting == 1)
-        assert site.pages == ["/slow"]
-        site.go_on.set()
-        assert await response.text() == "first last"
-        assert turns(gate) <= 1  # that of the next
-    await waiting
-    assert site.pages == ["/slow", "/page"]
 
 
 async def by_iterating(response: ClientResponse) -> None:
@@ -261,6 +222,7 @@ ENDS: dict[Callable[[ClientResponse], Awaitable[object]], bool] = {  # and wheth
 async def test_turn_ends_with_the_response_and_leaves_nothing(site: Site, gate: Gatekeeper, session: Session) -> None:
     await visit(session, f"{site.base}/page")
     loop: Any = asyncio.get_running_loop()
+    dropped = events_of(gate, TurnDropped)
     before = set(loop._scheduled)  # with the timer of the pacer, one for all turns
     for end, has_body in ENDS.items():
         for path in ("/slow", "/page", "/204", "/404"):
@@ -274,6 +236,7 @@ async def test_turn_ends_with_the_response_and_leaves_nothing(site: Site, gate: 
             assert turns(gate) == 0, (end, path)
             callbacks = [timer._callback for timer in loop._scheduled if not timer.cancelled() and timer not in before]
             assert [callback for callback in callbacks if isinstance(callback, partial)] == []  # nor the alarm of ours
+    assert dropped == []
 
 
 async def test_turn_ends_with_an_error(site: Site, gate: Gatekeeper, session: Session) -> None:
@@ -309,13 +272,6 @@ async def test_refused_connection_ends_the_turn() -> None:
             with pytest.raises(aiohttp.ClientConnectorError):
                 await polite.get("http://127.0.0.1:1/")
             assert turns(gate) == 0
-
-
-async def test_attempt_that_aiohttp_repeats_has_a_turn(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
-    site.drops = 1
-    async with asyncio.timeout(5), polite.get(f"{site.base}/drop") as response:
-        assert response.status == 200
-    assert (site.pages, turns(gate)) == (["/drop", "/drop"], 0)
 
 
 @pytest.mark.realtime
@@ -433,22 +389,14 @@ async def authenticate(request: ClientRequest, handler: ClientHandlerType) -> Cl
     return response
 
 
-def leading_to(path: str) -> Any:
-    async def lead(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        request.url = request.url.with_path(path)
-        return await handler(request)
-
-    return lead
-
-
 async def test_request_is_judged_as_middlewares_changed_it(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
     for middlewares in ((), (authenticate,), [authenticate, authenticate]):
         with pytest.raises(ClientDisallowed):
             await polite.get(f"{site.base}/private", middlewares=middlewares)
     with pytest.raises(ClientDisallowed):
-        await polite.get(f"{site.base}/page", middlewares=(leading_to("/private"),))
+        await polite.get(f"{site.base}/page", middlewares=(sends(path="/private"),))
     assert turns(gate) == 0
-    async with PoliteSession(gate, middlewares=(leading_to("/elsewhere"),)) as another:
+    async with PoliteSession(gate, middlewares=(sends(path="/elsewhere"),)) as another:
         await another.get(f"{site.base}/page")
         await another.get(f"{site.base}/page", middlewares=())  # these replace those of the session
     assert (site.pages, turns(gate)) == (["/elsewhere", "/page"], 0)
@@ -532,10 +480,11 @@ async def test_given_session_is_used_and_not_closed(site: Site, gate: Gatekeeper
     assert await gate.check(f"{site.base}/page")
 
 
-async def test_own_gatekeeper_is_closed(site: Site) -> None:
+async def test_own_gatekeeper_judges_and_is_closed_with_the_session(site: Site) -> None:
     async with PoliteSession(UA) as polite:
-        pass
-    assert (polite.closed, "closed" in repr(polite)) == (True, True)
+        with pytest.raises(Disallowed):
+            await polite.get(f"{site.base}/private")
+    assert (polite.closed, "closed" in repr(polite), site.paths) == (True, True, ["/robots.txt"])
     with pytest.raises(ClosedError):
         await polite.gate.check(f"{site.base}/page")
     await polite.close()
@@ -585,40 +534,32 @@ async def test_closing_early_ends_the_turns_of_open_responses(site: Site, gate: 
     response.close()
 
 
-async def test_nothing_of_the_session_reaches_robots_txt_nor_the_other_way_round(site: Site) -> None:
-    page, more = f"{site.base}/page", {"Cookie": "more=1"}
-    for integration in ("PoliteSession", "PoliteSession around it", "permission", "pace"):
-        for shares in (True, False):
-            site.seen.clear()
-            jar = aiohttp.CookieJar(unsafe=True)
-            headers = {"X-Secret": "1", "Authorization": "Bearer 1"}
-            secrets: Any = {"headers": headers, "cookies": {"login": "1"}, "cookie_jar": jar}
-            async with (
-                aiohttp.ClientSession(**secrets) as own,
-                Gatekeeper(UA, pacing=EAGER, session=own if shares else None) as gate,
-            ):
-                if integration == "PoliteSession":
-                    async with PoliteSession(gate, **secrets) as polite:
-                        await polite.get(page, headers=more)
-                elif integration == "PoliteSession around it":
-                    await PoliteSession(gate, session=own).get(page, headers=more)
-                else:
-                    robots = RobotsMiddleware(gate, pace=integration == "pace")
-                    await own.get(page, headers=more, middlewares=(robots,))
-            asked, sent = site.seen
-            assert (asked.path, sent.path) == ("/robots.txt", "/page")
-            assert not {"X-Secret", "Authorization", "Cookie"} & set(asked.headers), (integration, shares)
-            assert (sent.headers["X-Secret"], sent.headers["Authorization"]) == ("1", "Bearer 1")
-            assert sent.cookies == {"login": "1", "more": "1"}  # and none that robots.txt has set
-            assert "robots" not in {cookie.key for cookie in jar}
-
-
 async def test_options_of_a_session_do_not_go_with_a_given_one(gate: Gatekeeper) -> None:
     async with aiohttp.ClientSession() as own:
         with pytest.raises(ConfigurationError, match="headers"):
             PoliteSession(gate, session=own, headers={"X-More": "1"})
         with pytest.raises(ConfigurationError, match="default"):
             PoliteSession("aiohttp/3.14", session=own)
+
+
+async def test_session_takes_a_gate_or_the_options_of_one(tmp_path: Path) -> None:
+    async with Gatekeeper(UA) as gate:
+        for options in ({"fleet": "redis://localhost"}, {"store": "robots.db"}, {"pacing": PacingOptions()}):
+            with pytest.raises(ConfigurationError, match=f"{next(iter(options))}=: give it to the Gatekeeper"):
+                PoliteSession(gate, **options)
+    with pytest.raises(ConfigurationError, match=r"PoliteSession\(\): .*PoliteSession\('ExampleBot/1\.0 .*'\)"):
+        PoliteSession()
+    for wrong in (None, 42):
+        with pytest.raises(ConfigurationError, match=rf"PoliteSession\({wrong}\): give a User-Agent, a Gatekeeper"):
+            PoliteSession(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="cache=5: give a CacheOptions"):
+        PoliteSession(UA, cache=5)  # type: ignore[arg-type]
+    pacing, cache, fetch = PacingOptions(min_delay_s=7.0), CacheOptions(), FetchOptions(max_body_bytes=600_000)
+    path = tmp_path / "robots.db"
+    async with PoliteSession(UA, store=path, pacing=pacing, cache=cache, fetch=fetch) as session:
+        assert not await session.gate.check("http://127.0.0.1:1/")  # nobody listens there
+        assert session.gate.hosts()["127.0.0.1"].interval_s == 7.0
+    assert path.exists()
 
 
 def test_session_outside_of_an_event_loop_is_refused_by_a_clear_error() -> None:
@@ -664,21 +605,16 @@ async def test_exemption_ends_with_its_host(site: Site, other: Site, gate: Gatek
 
 
 async def test_exempt_request_may_be_led_to_its_own_host_alone(site: Site, other: Site, polite: PoliteSession) -> None:
-    async def leave(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        request.url = request.url.with_host(other.host).with_port(int(other.base.rpartition(":")[2]))
-        request.headers["Host"] = request.url.raw_authority
-        return await handler(request)
-
     with pytest.raises(ClientDisallowed):
-        await polite.get(f"{site.base}/private", exempt=WHY, middlewares=(leave,))
-    await polite.get(f"{site.base}/private/1", exempt=WHY, middlewares=(leading_to("/private/2"),))
+        await polite.get(f"{site.base}/private", exempt=WHY, middlewares=(sends(base=other.base),))
+    await polite.get(f"{site.base}/private/1", exempt=WHY, middlewares=(sends(path="/private/2"),))
     assert (site.paths, other.paths) == (["/private/2"], ["/robots.txt"])
 
 
 # Redirects are plain aiohttp's, except for those that lead where nobody may go
 
 
-async def told(session: Session, jar: aiohttp.CookieJar, sites: tuple[Site, Site], ask: Any) -> dict[str, Any]:
+async def outcome_of(session: Session, jar: aiohttp.CookieJar, sites: tuple[Site, Site], ask: Any) -> dict[str, Any]:
     """Return what became of a request, as servers and client tell it."""
     for site in sites:
         site.seen.clear()
@@ -759,7 +695,7 @@ async def test_redirects_are_those_of_plain_aiohttp(site: Site, other: Site, gat
         for make in makes:
             jar = aiohttp.CookieJar(unsafe=True)
             async with make(cookie_jar=jar) as session:
-                found.append(await told(session, jar, (site, other), ask))
+                found.append(await outcome_of(session, jar, (site, other), ask))
         expected, polite, own = found
         assert expected["seen"]
         assert polite == own == expected, ask
@@ -919,3 +855,288 @@ async def test_no_websocket_after_the_session_was_closed(site: Site, gate: Gatek
     with pytest.raises(ClosedError):
         await polite.ws_connect(f"{site.ws}/ws")
     assert site.paths == []
+
+
+# Requests that bypass the middleware
+
+
+Told = list[MiddlewareBypassed]
+
+
+@pytest.fixture
+def robots(gate: Gatekeeper) -> RobotsMiddleware:
+    return RobotsMiddleware(gate)
+
+
+@pytest.fixture
+async def traced(robots: RobotsMiddleware) -> AsyncIterator[ClientSession]:
+    async with ClientSession(middlewares=(robots,), trace_configs=[robots.trace_config()]) as session:
+        yield session
+
+
+@pytest.fixture
+def told(gate: Gatekeeper) -> Told:
+    return events_of(gate, MiddlewareBypassed)
+
+
+async def idle(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    return await handler(request)
+
+
+def sends(**changes: str) -> ClientMiddlewareType:
+    """Return a middleware that sends another path, another authority or another Host header than it is given."""
+
+    async def rewrite(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        if "path" in changes:
+            request.url = request.url.with_path(changes["path"])
+        if "base" in changes:
+            request.url = URL(changes["base"]).join(request.url.relative())
+            request.headers["Host"] = request.url.raw_authority
+        if "host" in changes:
+            request.headers["Host"] = changes["host"]
+        return await handler(request)
+
+    return rewrite
+
+
+# Requests that nobody judged
+
+
+async def test_bypass_is_reported_once_by_its_first_hop(site: Site, traced: ClientSession, told: Told) -> None:
+    url = f"{site.base}/private"
+    site.redirects |= {"/a": (303, "/b"), "/b": (302, "/c")}
+    async with traced.get(url, middlewares=()) as response:
+        assert response.status == 200
+    await traced.post(f"{url}?a=1#top", params={"a": "2"}, middlewares=[idle])
+    await traced.get(URL(f"{site.base}/page").with_user("me").with_password("secret"), middlewares=())
+    await traced.post(f"{site.base}/a", middlewares=())
+    assert told == [
+        MiddlewareBypassed("GET", url),
+        MiddlewareBypassed("POST", f"{url}?a=1&a=2"),
+        MiddlewareBypassed("GET", f"{site.base}/page"),
+        MiddlewareBypassed("POST", f"{site.base}/a"),
+    ]
+    assert site.paths == ["/private", "/private?a=1&a=2", "/page", "/a", "/b", "/c"]
+
+
+async def test_bypass_is_logged_as_a_warning_once_for_each_site_though_nobody_listens(
+    site: Site, traced: ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "politesse")
+    for page in ("1", "2", "%0A" * 1_000):
+        await traced.get(URL(f"{site.base}/{page}", encoded=True), middlewares=())
+    first, second, long = [record for record in caplog.records if record.name == "politesse.integrations"]
+    message = f"GET {site.base}/1 was sent past RobotsMiddleware: nothing was judged"
+    assert (first.levelname, first.getMessage()) == ("WARNING", message)
+    assert (second.levelname, long.levelname) == ("DEBUG", "DEBUG")
+    assert len(long.getMessage()) < 400
+
+
+async def test_bypass_is_reported_even_if_it_fails(site: Site, traced: ClientSession, told: Told) -> None:
+    task = asyncio.create_task(traced._request("GET", f"{site.base}/silent", middlewares=()))
+    await until(lambda: site.paths == ["/silent"])
+    assert told == [MiddlewareBypassed("GET", f"{site.base}/silent")]
+    task.cancel()
+    await until(task.done)
+    site.drops = 1
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await traced.post(f"{site.base}/drop", middlewares=())
+    with pytest.raises(aiohttp.ClientResponseError):
+        await traced.get(f"{site.base}/404", middlewares=(), raise_for_status=True)
+    assert told[1:] == [MiddlewareBypassed("POST", f"{site.base}/drop"), MiddlewareBypassed("GET", f"{site.base}/404")]
+
+
+async def test_websocket_that_bypasses_is_reported(site: Site, robots: RobotsMiddleware, told: Told) -> None:
+    async with (
+        ClientSession(trace_configs=[robots.trace_config()]) as forgetful,
+        forgetful.ws_connect(f"{site.base}/ws"),
+    ):
+        assert told == [MiddlewareBypassed("GET", f"{site.base}/ws")]
+
+
+async def test_judged_request_is_not_reported(
+    site: Site, traced: ClientSession, gate: Gatekeeper, robots: RobotsMiddleware, told: Told
+) -> None:
+    async def hedge(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        return await asyncio.create_task(handler(request))  # type: ignore[arg-type]  # it is a coroutine
+
+    site.redirects["/a"] = (302, "/b")
+    await traced.get(f"{site.base}/a")
+    await traced.get(f"{site.base}/a", middlewares=(idle, robots))
+    await traced.get(f"{site.base}/a", middlewares=(hedge, robots))
+    await traced.get(f"{site.base}/a", middlewares=(robots, sends(path="/c"), robots))  # judged again
+    another = RobotsMiddleware(gate.agent(tokens="OtherBot", user_agent="OtherBot/1.0"))
+    await traced.get(f"{site.base}/a", middlewares=[another, idle])
+    async with traced.ws_connect(f"{site.base}/ws"):
+        pass
+    async with PoliteSession(gate, session=traced) as polite:
+        await polite.get(f"{site.base}/a")
+    assert (told, site.pages.count("/c")) == ([], 1)
+
+
+async def test_request_that_is_not_sent_is_not_reported(
+    site: Site, traced: ClientSession, robots: RobotsMiddleware, told: Told
+) -> None:
+    kept = await traced.get(f"{site.base}/page")
+
+    async def from_cache(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        return kept
+
+    assert await traced.get(f"{site.base}/page", middlewares=(from_cache, robots)) is kept
+    with pytest.raises(ClientDisallowed):
+        await traced.get(f"{site.base}/private")
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await traced.get("http://127.0.0.1:1/", middlewares=())
+    with pytest.raises(ValueError, match="Cannot combine"):
+        await traced.get(URL(f"{site.base}/page").with_user("me"), headers={"Authorization": "Bearer 1"})
+    assert told == []
+
+
+@pytest.mark.parametrize("aside", [True, False])
+async def test_each_of_two_nested_requests_is_reported_for_itself(
+    site: Site, traced: ClientSession, robots: RobotsMiddleware, told: Told, *, aside: bool
+) -> None:
+    """A middleware asks for something else first, in its task or in another, by its session or another."""
+
+    def asks_by(*middlewares: RobotsMiddleware, by: ClientSession = traced) -> ClientMiddlewareType:
+        async def fetch_token(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+            asking = by._request("GET", f"{site.base}/token", middlewares=middlewares)
+            token = await (asyncio.create_task(asking) if aside else asking)
+            token.release()
+            return await handler(request)
+
+        return fetch_token
+
+    async def ask_in_vain(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        with pytest.raises(ClientDisallowed):
+            await traced.get(f"{site.base}/private", middlewares=(robots,))
+        return await handler(request)
+
+    page, token = MiddlewareBypassed("GET", f"{site.base}/page"), MiddlewareBypassed("GET", f"{site.base}/token")
+    async with ClientSession() as untraced:
+        for middlewares, expected in (
+            ((asks_by(),), [token, page]),
+            ((asks_by(robots),), [page]),
+            ((asks_by(), robots), [token]),
+            ((robots, asks_by()), [token]),
+            ((asks_by(robots), robots), []),
+            ((asks_by(robots, by=untraced),), [page]),
+            ((ask_in_vain, robots), []),
+            ((ask_in_vain,), [page]),
+        ):
+            told.clear()
+            await traced.get(f"{site.base}/page", middlewares=middlewares)
+            assert told == expected
+
+
+async def test_of_many_at_once_those_that_bypass_are_reported(
+    site: Site, traced: ClientSession, robots: RobotsMiddleware, told: Told
+) -> None:
+    async def ask(number: int) -> None:
+        own: dict[int, tuple[ClientMiddlewareType, ...]] = {0: (), 1: (robots,), 2: (idle,), 3: (idle, robots)}
+        await traced.get(f"{site.base}/{number}", middlewares=own.get(number % 5))
+
+    await asyncio.gather(*map(ask, range(50)))
+    expected = {f"{site.base}/{number}" for number in range(50) if number % 5 in {0, 2}}
+    assert {event.url for event in told} == expected
+    assert (len(told), len(site.pages)) == (len(expected), 50)
+
+
+# Requests that were changed after they were judged
+
+
+@pytest.mark.parametrize("paced", [False, True])
+async def test_changed_url_is_reported(site: Site, other: Site, gate: Gatekeeper, told: Told, *, paced: bool) -> None:
+    robots = RobotsMiddleware(gate, pace=paced)
+    async with ClientSession(trace_configs=[robots.trace_config()]) as session:
+        await session.get(f"{site.base}/a?b", middlewares=(robots, sends(path="/private")))
+        await session.post(f"{site.base}/a?b#top", middlewares=(robots, sends(base=other.base), idle))
+        assert told == [
+            MiddlewareBypassed("GET", f"{site.base}/private", f"{site.base}/a?b"),
+            MiddlewareBypassed("POST", f"{other.base}/a?b", f"{site.base}/a?b"),
+        ]
+        told.clear()
+        await session.get(f"{site.base}/a", middlewares=(sends(path="/b"), robots))  # changed before
+        with pytest.raises(ClientDisallowed):
+            await session.get(f"{site.base}/a", middlewares=(sends(path="/private"), robots))
+    assert (told, site.pages, other.paths) == ([], ["/private", "/b"], ["/a?b"])
+
+
+async def test_host_header_that_is_changed_after_it_was_judged_is_reported_as_the_site_that_it_names(
+    site: Site, traced: ClientSession, robots: RobotsMiddleware, told: Told
+) -> None:
+    await traced.get(f"{site.base}/a?b", middlewares=(robots, sends(host="other.example")))
+    await traced.get(f"{site.base}/a?b", middlewares=(robots, sends(host="no host")))
+    await traced.get(f"{site.base}/a", middlewares=(robots, sends(host=site.base.removeprefix("http://").upper())))
+    assert told[0] == MiddlewareBypassed("GET", "http://other.example/a?b", f"{site.base}/a?b")
+    assert [event.judged for event in told[1:]] == [f"{site.base}/a?b"]
+
+
+async def test_host_header_that_a_trace_changes_is_reported(site: Site, robots: RobotsMiddleware, told: Told) -> None:
+    async def misdirect(_: object, __: object, params: aiohttp.TraceRequestHeadersSentParams) -> None:
+        params.headers["Host"] = "other.example"
+
+    meddling = aiohttp.TraceConfig()
+    meddling.on_request_headers_sent.append(misdirect)
+    traces = [meddling, robots.trace_config()]
+    async with ClientSession(middlewares=(robots,), trace_configs=traces) as session:
+        await session.get(f"{site.base}/a")
+    assert told == [MiddlewareBypassed("GET", "http://other.example/a", f"{site.base}/a")]
+
+
+async def test_each_hop_that_is_changed_after_it_was_judged_is_reported(
+    site: Site, traced: ClientSession, robots: RobotsMiddleware, told: Told
+) -> None:
+    async def shorten(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        request.url = request.url.with_path(request.url.path.removesuffix("/x"))
+        return await handler(request)
+
+    site.redirects |= {"/a": (302, "/b"), "/b": (302, "/c/x")}
+    await traced.get(f"{site.base}/a/x", middlewares=(robots, shorten))
+    assert site.pages == ["/a", "/b", "/c"]
+    assert told == [MiddlewareBypassed("GET", site.base + path, f"{site.base}{path}/x") for path in ("/a", "/c")]
+
+
+@pytest.mark.parametrize("paced", [False, True])
+async def test_repetition_without_a_turn_is_reported(site: Site, gate: Gatekeeper, told: Told, *, paced: bool) -> None:
+    async def twice(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        (await handler(request)).release()
+        return await handler(request)
+
+    robots, url = RobotsMiddleware(gate, pace=paced), f"{site.base}/a"
+    async with ClientSession(trace_configs=[robots.trace_config()]) as session:
+        await session.get(url, middlewares=(twice, robots))
+        assert told == []
+        await session.get(url, middlewares=(robots, twice))
+    assert told == ([MiddlewareBypassed("GET", url, url)] if paced else [])
+    assert site.pages == ["/a"] * 4
+
+
+async def test_attempts_at_once_are_each_compared_with_what_was_judged_for_them(
+    site: Site, traced: ClientSession, robots: RobotsMiddleware, told: Told
+) -> None:
+    async def hedge(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        async def attempt(path: str) -> ClientResponse:
+            mine = copy.copy(request)
+            mine.url = request.url.with_path(path)
+            return await handler(mine)
+
+        responses = await asyncio.gather(attempt("/a"), attempt("/b"), attempt("/a"))
+        for response in responses[1:]:
+            response.release()
+        return responses[0]
+
+    await traced.get(f"{site.base}/page", middlewares=(hedge, robots))
+    assert (sorted(site.pages), told) == (["/a", "/a", "/b"], [])
+
+
+async def test_polite_session_is_no_bypass(site: Site, gate: Gatekeeper, robots: RobotsMiddleware, told: Told) -> None:
+    site.redirects["/a"] = (302, "/b")
+    async with PoliteSession(gate, trace_configs=[robots.trace_config()]) as polite:
+        await polite.get(f"{site.base}/a")
+        await polite.get(f"{site.base}/a", middlewares=(robots, sends(path="/c")))
+        with pytest.raises(ClientDisallowed):
+            await polite.get(f"{site.base}/a", middlewares=(robots, sends(path="/private")))
+        with pytest.raises(ClientInvalidURL, match="Host"):
+            await polite.get(f"{site.base}/a", middlewares=(robots, sends(host="other.example")))
+    assert (site.pages, told) == (["/a", "/b", "/c"], [])

@@ -28,9 +28,8 @@ from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, P
 from politesse.errors import TurnHeld
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.integrations.crawlee import PoliteHttpClient, PoliteRequestManager
-from politesse.integrations.playwright import polite_page
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher
-from tests.support.sites import UA, Site, slow_gate, turns, until
+from tests.support.sites import UA, Site, serving, slow_gate, turns, until
 from tests.support.tasks import apart
 from tests.support.tiers import first_of
 from tests.wire.clients.browsers import HtmlSite, chromium
@@ -116,9 +115,8 @@ def crawler_of(
     **options: Any,
 ) -> Any:
     """Return a crawler with its pages in ``crawler.pages``, and its failed requests in ``crawler.failed``."""
-    if kind is not crawlers.PlaywrightCrawler:
-        options["http_client"] = PoliteHttpClient(manager, sender()) if client is None else client
-        options["concurrency_settings"] = ConcurrencySettings(desired_concurrency=5, max_concurrency=5)
+    options["http_client"] = PoliteHttpClient(manager, sender()) if client is None else client
+    options["concurrency_settings"] = ConcurrencySettings(desired_concurrency=5, max_concurrency=5)
     crawler = kind(request_manager=manager, configure_logging=False, **options)
     crawler.pages, crawler.failed = [], []
 
@@ -199,22 +197,15 @@ async def test_redirect_is_followed_in_turns_if_permitted(site: Linked, other: L
     judge(site, other, min_delay_s=0.1)
 
 
-@pytest.mark.full
-async def test_client_that_follows_redirects_stops(site: Linked, other: Linked, manager: PoliteRequestManager) -> None:
+async def test_client_that_follows_redirects_is_an_error_that_says_what_to_pass_and_sends_no_more(
+    site: Linked, other: Linked, gate: Gatekeeper
+) -> None:
     site.redirects["/moved"] = (302, "/target")
-    crawler = crawler_of(HttpCrawler, manager, PoliteHttpClient(manager, ImpitHttpClient()))
-    await crawler.run([f"{site.base}/moved"])
-    assert crawler.failed == [(f"{site.base}/moved", 0, ConfigurationError)]
-    assert site.pages == ["/moved", "/target"]
-    await crawler.run([f"{other.base}/page"])
-    assert crawler.failed[1:] == [(f"{other.base}/page", 0, ConfigurationError)]
-    assert other.pages == []
-
-
-async def test_error_of_a_client_that_follows_redirects_says_what_to_pass(site: Linked, gate: Gatekeeper) -> None:
-    site.redirects["/moved"] = (302, "/target")
-    with pytest.raises(ConfigurationError, match=r"give ImpitHttpClient\(follow_redirects=False\)$"):
-        await PoliteHttpClient(gate, ImpitHttpClient()).send_request(f"{site.base}/moved")
+    client = PoliteHttpClient(gate, ImpitHttpClient())
+    for url in (f"{site.base}/moved", f"{other.base}/page"):
+        with pytest.raises(ConfigurationError, match=r"give ImpitHttpClient\(follow_redirects=False\)$"):
+            await client.send_request(url)
+    assert (site.pages, other.pages) == (["/moved", "/target"], [])
 
 
 @pytest.mark.parametrize(
@@ -238,27 +229,22 @@ async def test_refusal_is_not_evaded_by_another_session(
 
 
 @pytest.mark.full
-async def test_refusing_site_is_given_up(site: Linked, other: Linked, queue: RequestQueue, refused: Refused) -> None:
+async def test_site_that_refuses_or_has_a_long_wait_is_given_up(
+    site: Linked, other: Linked, queue: RequestQueue, refused: Refused
+) -> None:
     site.busy, site.busy_status, other.robots_status = 10, 403, 503
-    async with (
-        brief(refused_after=1) as gate,
-        PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_refusals=1, max_wait_s=5.0) as manager,
-    ):
-        crawler = crawler_of(HttpCrawler, manager, max_request_retries=0)
-        await crawler.run([f"{site.base}/busy", f"{site.base}/a", f"{other.base}/b"])
-    assert (site.pages, other.pages) == (["/busy"], [])
-    assert sorted(refused) == sorted([(f"{site.base}/a", Reason.REFUSED), (f"{other.base}/b", Reason.UNREACHABLE)])
-
-
-@pytest.mark.full
-async def test_site_with_a_long_wait_is_given_up(site: Linked, queue: RequestQueue, refused: Refused) -> None:
-    async with (
-        brief() as gate,
-        PoliteRequestManager(gate, queue, on_disallowed=refused.note, max_wait_s=5.0) as manager,
-    ):
-        await crawler_of(HttpCrawler, manager, max_request_retries=0).run([f"{site.base}/429", f"{site.base}/a"])
-    assert site.pages == ["/429"]
-    assert sorted(refused) == [(f"{site.base}{path}", Reason.WAIT_TOO_LONG) for path in ("/429", "/a")]
+    limits: dict[str, Any] = {"max_refusals": 1, "max_wait_s": 5.0}
+    async for slow in serving(Linked(), address="127.0.0.2", host="127.0.0.2"):
+        async with (
+            brief(refused_after=1) as gate,
+            PoliteRequestManager(gate, queue, on_disallowed=refused.note, **limits) as manager,
+        ):
+            crawler = crawler_of(HttpCrawler, manager, max_request_retries=0)
+            urls = [f"{site.base}/busy", f"{site.base}/a", f"{other.base}/b", f"{slow.base}/429", f"{slow.base}/a"]
+            await crawler.run(urls)
+        assert (site.pages, other.pages, slow.pages) == (["/busy"], [], ["/429"])
+        reasons = [Reason.REFUSED, Reason.UNREACHABLE, Reason.WAIT_TOO_LONG, Reason.WAIT_TOO_LONG]
+        assert sorted(refused) == sorted(zip(urls[1:], reasons, strict=True))
 
 
 @pytest.mark.full
@@ -504,56 +490,28 @@ async def test_arguments_of_the_wrong_type_are_refused(gate: Gatekeeper, queue: 
 # PlaywrightCrawler with the polite request manager and polite pages
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("site_class", [HtmlSite])
-async def test_browser_crawl_uses_turns_of_the_manager(site: HtmlSite, other: HtmlSite, queue: RequestQueue) -> None:
-    site.html["/"] = "".join(f"<a href={path}>x</a>" for path in ("/a", "/moved", "/private/a", "/hidden"))
-    site.redirects |= {"/moved": (302, f"{other.base}/b"), "/hidden": (302, "/private/b")}
-    titles: list[str] = []
-
-    async def note(context: Any) -> None:
-        titles.append(await context.page.title())
-
-    async def be_polite(context: Any) -> None:
-        turn = manager.turn_of(context.request)
-        assert turn is not None
-        await polite_page(context.page, gate, turn=turn)
-
-    async with slow_gate(0.2) as gate, PoliteRequestManager(gate, queue) as manager:
-        options: dict[str, Any] = {
-            "browser_launch_options": {"executable_path": chromium(), "chromium_sandbox": False},
-            "browser_new_context_options": {"user_agent": UA, "service_workers": "block"},
-        }
-        kind = crawlers.PlaywrightCrawler
-        crawler = crawler_of(kind, manager, None, note, fingerprint_generator=None, max_request_retries=0, **options)
-        crawler.pre_navigation_hook(be_polite)
-        await crawler.run([Request.from_url(f"{site.base}/", headers={"X-Test": "of the request"})])
-        assert turns(gate) == 0
-    assert sorted(zip(crawler.pages, titles, strict=True)) == sorted(
-        [(f"{site.base}/", "/"), (f"{site.base}/a", "/a"), (f"{other.base}/b", "/b")]
-    )
-    assert [(url, kind) for url, _, kind in crawler.failed] == [(f"{site.base}/hidden", Disallowed)]
-    assert (sorted(site.pages), other.pages) == (["/", "/a", "/hidden", "/moved"], ["/b"])
-    judge(site, other, min_delay_s=0.2)
-
-
 GUIDE = (Path(__file__).parents[3] / "src/politesse/guides/crawlee.md").read_text()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("site_class", [HtmlSite])
-async def test_crawler_of_the_guide_paces_its_handlers(site: HtmlSite, other: HtmlSite, queue: RequestQueue) -> None:
+async def test_browser_crawler_of_the_guide_uses_turns_of_the_manager_and_paces_what_its_handlers_request(
+    site: HtmlSite, other: HtmlSite, queue: RequestQueue
+) -> None:
     [code] = [block for block in re.findall(r"```py\n(.*?)```", GUIDE, re.DOTALL) if "def browser_crawler" in block]
-    options: dict[str, Any] = {"browser_launch_options": {"executable_path": chromium(), "chromium_sandbox": False}}
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102 - our own guide
-    browser: Any = crawlers.PlaywrightCrawler
-    names["PlaywrightCrawler"] = partial(browser, max_request_retries=0, configure_logging=False, **options)
+    launch = {"executable_path": chromium(), "chromium_sandbox": False}
+    options: dict[str, Any] = {"browser_launch_options": launch, "max_request_retries": 0, "configure_logging": False}
+    names["PlaywrightCrawler"] = partial(crawlers.PlaywrightCrawler, **options)
+    site.html["/"] = "".join(f"<a href={path}>x</a>" for path in ("/a", "/moved", "/private/a", "/hidden"))
+    site.redirects |= {"/moved": (302, f"{other.base}/b"), "/hidden": (302, "/private/b")}
+    pages: list[tuple[str | None, str]] = []
+    failed: list[tuple[str, type[Exception]]] = []
     refused: list[str] = []
-    async with slow_gate(0.2) as gate, PoliteRequestManager(gate, queue) as manager:
-        crawler = names["browser_crawler"](manager)
 
-        async def handle(context: Any) -> None:
+    async def ask(context: Any) -> None:
+        if context.request.url == f"{site.base}/a":
             for url in (f"{site.base}/api", f"{other.base}/api"):
                 assert (await context.send_request(url)).status_code == 200
             try:
@@ -561,9 +519,24 @@ async def test_crawler_of_the_guide_paces_its_handlers(site: HtmlSite, other: Ht
             except Disallowed as error:
                 refused.append(error.verdict.url)
 
-        crawler.pre_navigation_hook(handle)
+    async def handle(context: Any) -> None:
+        pages.append((context.request.loaded_url, await context.page.title()))
+        await ask(context)
+        await context.enqueue_links(strategy="all")
+
+    async def fail(context: Any, error: Exception) -> None:
+        failed.append((context.request.url, type(error)))
+
+    async with slow_gate(0.2) as gate, PoliteRequestManager(gate, queue) as manager:
+        crawler = names["browser_crawler"](manager)
+        crawler.pre_navigation_hook(ask)
         crawler.router.default_handler(handle)
-        await crawler.run([f"{site.base}/a", f"{site.base}/b"])
-    assert refused == [f"{site.base}/private/api"] * 4
-    assert (sorted(site.pages), other.pages) == (["/a", *["/api"] * 4, "/b"], ["/api"] * 4)
+        crawler.failed_request_handler(fail)
+        await crawler.run([Request.from_url(f"{site.base}/", headers={"X-Test": "of the request"})])
+        assert turns(gate) == 0
+    assert sorted(pages) == sorted([(f"{site.base}/", "/"), (f"{site.base}/a", "/a"), (f"{other.base}/b", "/b")])
+    assert failed == [(f"{site.base}/hidden", Disallowed)]
+    assert refused == [f"{site.base}/private/api"] * 2
+    assert sorted(site.pages) == ["/", "/a", "/api", "/api", "/hidden", "/moved"]
+    assert sorted(other.pages) == ["/api", "/api", "/b"]
     judge(site, other, min_delay_s=0.2)

@@ -1,20 +1,21 @@
 """The fetcher over httpx of the guide on clients keeps what the port promises."""
 
+import asyncio
 import gzip
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from aiohttp import web
-from multidict import CIMultiDict
 
 from politesse import Gatekeeper, Origin, Reason
-from politesse.ports import MAX_BODY_BYTES, FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, Validators
-from tests.support.sites import ROBOTS, UA, Server
+from politesse.ports import MAX_BODY_BYTES, FaultKind, Fetcher, FetchRequest, Validators
+from tests.support.ports import free_port
+from tests.support.sites import UA
+from tests.wire.fetch.servers import FILE, HEAD, Server, endless, faulted, gzipped, responded, response, silence
 
 GUIDE = (Path(__file__).parents[3] / "src/politesse/guides/clients.md").read_text()
+ROBOTS = "/robots.txt"
 
 
 def over_httpx(timeout_s: float = 30) -> Fetcher:
@@ -26,46 +27,6 @@ def over_httpx(timeout_s: float = 30) -> Fetcher:
     return names["OverHttpx"](UA)
 
 
-@dataclass
-class Site(Server):
-    """A server that answers requests for robots.txt as the test says."""
-
-    headers: Mapping[str, str] = field(default_factory=dict)
-    redirects: dict[str, str] = field(default_factory=dict)
-    status: int = 200
-    body: bytes = ROBOTS.encode()
-    endless: bool = False
-    breaks_off: bool = False
-    silent: bool = False
-    written: int = 0
-
-    async def respond(self, request: web.Request) -> web.StreamResponse:
-        if request.path in self.redirects:
-            location = self.redirects[request.path]
-            return web.Response(status=301, headers={"Location": location, "Set-Cookie": "a=b; Path=/"})
-        if self.silent:
-            await self.go_on.wait()
-        if not (self.endless or self.breaks_off):
-            return web.Response(status=self.status, body=self.body, headers=self.headers)
-        response = web.StreamResponse(headers={} if self.endless else {"Content-Length": "1000"})
-        await response.prepare(request)
-        while True:
-            await response.write(self.body)
-            self.written += len(self.body)
-            if self.breaks_off:
-                assert request.transport is not None
-                request.transport.close()
-                return response
-
-    def ask(self, max_redirects: int = 5, validators: Validators | None = None) -> FetchRequest:
-        return FetchRequest(Origin.of(self.base), max_redirects, validators)
-
-
-@pytest.fixture
-def site_class() -> type[Site]:
-    return Site
-
-
 @pytest.fixture
 async def fetcher() -> AsyncIterator[Fetcher]:
     fetcher = over_httpx()
@@ -73,114 +34,101 @@ async def fetcher() -> AsyncIterator[Fetcher]:
     await fetcher.aclose()
 
 
-async def response_of(fetcher: Fetcher, request: FetchRequest) -> FetchResponse:
-    result = await fetcher.fetch(request)
-    assert isinstance(result, FetchResponse), result
-    return result
-
-
-async def fault_of(fetcher: Fetcher, request: FetchRequest) -> tuple[FaultKind, str]:
-    result = await fetcher.fetch(request)
-    assert isinstance(result, FetchFault), result
-    return result.kind, result.final_url
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with Server(response(200, FILE)) as server:
+        yield server
 
 
 @pytest.mark.clause("RFC 9110 5.3")
-async def test_file_comes_as_it_is(site: Site, fetcher: Fetcher) -> None:
-    site.headers = CIMultiDict([("ETag", '"one"'), ("Retry-After", "2"), ("retry-after", "2814")])
-    response = await response_of(fetcher, site.ask())
-    assert (response.status, response.final_url, response.body) == (200, f"{site.base}/robots.txt", ROBOTS.encode())
-    assert (response.headers["etag"], response.headers["retry-after"]) == ('"one"', "2, 2814")  # lines are joined
-    assert (response.truncated, response.conditional) == (False, False)
-    assert (site.seen[0].headers["User-Agent"], site.seen[0].headers["Accept-Encoding"]) == (UA, "gzip")
-    site.headers, site.body = {"Content-Encoding": "gzip"}, gzip.compress(site.body)
-    assert b"Disallow: /private" in (await response_of(fetcher, site.ask())).body
+async def test_file_comes_as_it_is(server: Server, fetcher: Fetcher) -> None:
+    answer = response(200, FILE, ETag='"one"', Retry_After="2")
+    server.answers[ROBOTS] = answer.replace(b"\r\n\r\n", b"\r\nretry-after: 2814\r\n\r\n", 1)
+    result = responded(await fetcher.fetch(FetchRequest(server.origin(), 5)))
+    assert (result.status, result.final_url, result.body) == (200, server.url(), FILE)
+    assert (result.headers["etag"], result.headers["retry-after"]) == ('"one"', "2, 2814")  # lines are joined
+    assert (result.truncated, result.conditional) == (False, False)
+    sent = server.requests[0].headers
+    assert (sent["user-agent"], sent["accept-encoding"]) == (UA, "gzip")
+    server.answers[ROBOTS] = gzipped(gzip.compress(FILE))
+    assert responded(await fetcher.fetch(FetchRequest(server.origin(), 5))).body == FILE
 
 
-async def test_status_is_an_answer_and_no_error(site: Site, fetcher: Fetcher) -> None:
-    site.headers = {"Retry-After": "7", "Content-Encoding": "gzip"}  # of a page nobody reads
+async def test_status_is_an_answer_and_no_error(server: Server, fetcher: Fetcher) -> None:
     for status in (401, 404, 410, 429, 500, 503):
-        site.status = status
-        response = await response_of(fetcher, site.ask())
-        assert (response.status, response.headers["retry-after"], response.body) == (status, "7", b"")
+        server.answers[ROBOTS] = response(status, b"nobody reads it", Retry_After="7", Content_Encoding="gzip")
+        result = responded(await fetcher.fetch(FetchRequest(server.origin(), 5)))
+        assert (result.status, result.headers["retry-after"], result.body) == (status, "7", b"")
 
 
-async def test_redirects_are_followed_as_far_as_the_request_says(site: Site, other: Site, fetcher: Fetcher) -> None:
-    site.redirects = {"/robots.txt": "/1", "/1": f"{other.base}/2"}
-    other.redirects = {"/2": "3"}
-    response = await response_of(fetcher, site.ask(max_redirects=3))
-    assert (response.final_url, response.body) == (f"{other.base}/3", ROBOTS.encode())
-    assert await fault_of(fetcher, site.ask(max_redirects=2)) == (FaultKind.REDIRECT_LIMIT, f"{other.base}/2")
-    assert other.paths == ["/2", "/3", "/2"]
+async def test_redirects_are_followed_as_far_as_the_request_says_without_cookies_and_credentials(
+    server: Server, fetcher: Fetcher
+) -> None:
+    away = server.url("/2", host="user:word@localhost")
+    server.answers |= {
+        ROBOTS: response(301, Location="/1", Set_Cookie="a=b; Path=/"),
+        "/1": response(301, Location=away, Set_Cookie="a=b; Path=/"),
+        "/2": response(301, Location="3"),
+        "/3": response(200, FILE),
+    }
+    for limit in (3, 3):
+        result = responded(await fetcher.fetch(FetchRequest(server.origin(), limit)))
+        assert (result.final_url, result.body) == (server.url("/3", host="localhost"), FILE)
+    fault = faulted(await fetcher.fetch(FetchRequest(server.origin(), 2)))
+    assert (fault.kind, fault.final_url) == (FaultKind.REDIRECT_LIMIT, server.url("/2", host="localhost"))
+    assert [request.target for request in server.requests] == [*[ROBOTS, "/1", "/2", "/3"] * 2, ROBOTS, "/1", "/2"]
+    assert not any({"cookie", "authorization"} & request.headers.keys() for request in server.requests)
 
 
-async def test_neither_cookies_nor_credentials_are_sent(site: Site, other: Site, fetcher: Fetcher) -> None:
-    site.redirects = {"/robots.txt": "/1", "/1": other.base.replace("http://", "http://user:word@") + "/2"}
-    other.redirects = {"/2": f"{site.base}/3"}
-    await response_of(fetcher, site.ask())
-    await response_of(fetcher, site.ask())
-    assert site.paths == ["/robots.txt", "/1", "/3"] * 2
-    for request in site.seen + other.seen:
-        assert {"Cookie", "Authorization"}.isdisjoint(request.headers)
-
-
-async def test_redirect_to_what_is_no_http_url_is_a_fault(site: Site, fetcher: Fetcher) -> None:
-    urls = [
-        "ftp://example.com/",
-        "ws://127.0.0.1:9/",
-        "https://[::1",
-        "http://1/",
-        "mailto:us",
-        "http://",
-        "http:",
-        "//",
-    ]
-    for location in (*urls, ""):
-        site.redirects = {"/robots.txt": location}
-        assert (await fault_of(fetcher, site.ask()))[0] is FaultKind.REDIRECT_TARGET, location
+async def test_redirect_to_what_is_no_http_url_is_a_fault_that_closes_the_gate(
+    server: Server, fetcher: Fetcher
+) -> None:
+    for location in ("ftp://example.com/", "http://1/", ""):
+        server.answers[ROBOTS] = response(301, Location=location)
+        fault = faulted(await fetcher.fetch(FetchRequest(server.origin(), 5)))
+        assert fault.kind is FaultKind.REDIRECT_TARGET, location
     async with Gatekeeper(UA, fetcher=fetcher) as gate:
-        assert (await gate.check(f"{site.base}/page")).reason is Reason.UNREACHABLE
+        assert (await gate.check(server.url("/page"))).reason is Reason.UNREACHABLE
 
 
-async def test_validators_are_sent_to_their_own_url_alone(site: Site, other: Site, fetcher: Fetcher) -> None:
-    site.redirects, other.status = {"/robots.txt": f"{other.base}/file"}, 304
-    date, fields = "Sun, 06 Nov 1994 08:49:37 GMT", ("If-None-Match", "If-Modified-Since")
+async def test_validators_are_sent_to_their_own_url_alone(server: Server, fetcher: Fetcher) -> None:
+    file, date = server.url("/file", host="localhost"), "Sun, 06 Nov 1994 08:49:37 GMT"
+    server.answers |= {ROBOTS: response(301, Location=file), "/file": response(304)}
     for validators, sent in (
-        (Validators(f"{other.base}/file", '"one"', ""), ['"one"', None]),
-        (Validators(f"{other.base}/file", "", date), [None, date]),
-        (Validators(f"{site.base}/elsewhere", '"one"', ""), [None, None]),
+        (Validators(file, '"one"', ""), {"if-none-match": '"one"'}),
+        (Validators(file, "", date), {"if-modified-since": date}),
+        (Validators(server.url("/elsewhere"), '"one"', ""), {}),
     ):
-        response = await response_of(fetcher, site.ask(validators=validators))
-        assert (response.status, response.conditional) == (304, sent != [None, None])
-        assert [other.seen[-1].headers.get(name) for name in fields] == sent
-        assert set(fields).isdisjoint(site.seen[-1].headers)
+        result = responded(await fetcher.fetch(FetchRequest(server.origin(), 5, validators)))
+        assert (result.status, result.conditional) == (304, bool(sent))
+        conditions = [
+            {name: value for name, value in request.headers.items() if name.startswith("if-")}
+            for request in server.requests[-2:]
+        ]
+        assert conditions == [{}, sent]
 
 
-async def test_endless_body_is_cut_behind_a_line(site: Site, fetcher: Fetcher) -> None:
-    site.endless, site.body = True, b"Disallow: /a\n" * 80_000
-    response = await response_of(fetcher, site.ask())
-    assert response.truncated
-    assert response.body == b"Disallow: /a\n" * (MAX_BODY_BYTES // 13)
-    assert MAX_BODY_BYTES - len(site.body) < site.written < 2 * MAX_BODY_BYTES
+async def test_endless_body_is_cut_behind_a_line_and_not_read_on(server: Server, fetcher: Fetcher) -> None:
+    server.answers[ROBOTS] = endless(HEAD + b"\r\n", b"Disallow: /a\n" * 80_000)
+    result = responded(await fetcher.fetch(FetchRequest(server.origin(), 5)))
+    assert (result.truncated, result.body) == (True, b"Disallow: /a\n" * (MAX_BODY_BYTES // 13))
+    async with asyncio.timeout(10):
+        await server.closed_by_client.wait()
 
 
 @pytest.mark.realtime
-async def test_unreadable_or_missing_body_is_a_fault(site: Site, fetcher: Fetcher, unused_tcp_port: int) -> None:
-    for encoding in ("gzip", "br"):
-        site.headers = {"Content-Encoding": encoding}
-        assert (await fault_of(fetcher, site.ask()))[0] is FaultKind.ENCODING
-    site.breaks_off = True
-    assert (await fault_of(fetcher, site.ask()))[0] is FaultKind.CONNECT
-    nobody = FetchRequest(Origin.of(f"http://127.0.0.1:{unused_tcp_port}"), 5)
-    assert (await fault_of(fetcher, nobody))[0] is FaultKind.CONNECT
-    site.silent = True
+async def test_unreadable_or_missing_body_is_a_fault(server: Server, fetcher: Fetcher) -> None:
+    for answer, kind in (
+        (gzipped(FILE), FaultKind.ENCODING),
+        (response(200, FILE, Content_Encoding="br"), FaultKind.ENCODING),
+        (response(200, FILE, length=1_000), FaultKind.CONNECT),
+    ):
+        server.answers[ROBOTS] = answer
+        assert faulted(await fetcher.fetch(FetchRequest(server.origin(), 5))).kind is kind
+    nobody = FetchRequest(Origin.of(f"http://127.0.0.1:{free_port()}"), 5)
+    assert faulted(await fetcher.fetch(nobody)).kind is FaultKind.CONNECT
+    server.answers[ROBOTS] = silence
     hasty = over_httpx(timeout_s=0.2)
-    assert await fault_of(hasty, site.ask()) == (FaultKind.TIMEOUT, f"{site.base}/robots.txt")
+    fault = faulted(await hasty.fetch(FetchRequest(server.origin(), 5)))
+    assert (fault.kind, fault.final_url) == (FaultKind.TIMEOUT, server.url())
     await hasty.aclose()
-
-
-async def test_gate_goes_by_it_and_closes_it(site: Site) -> None:
-    async with Gatekeeper(UA, fetcher=over_httpx()) as gate:
-        assert (await gate.check(f"{site.base}/private")).reason is Reason.DISALLOW_RULE
-        assert await gate.check(f"{site.base}/page")
-    assert site.paths == ["/robots.txt"]

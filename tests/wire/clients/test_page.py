@@ -1,40 +1,22 @@
-"""What pages say to crawlers, read of the responses of each client; and the checks that all integrations share."""
+"""What pages say to crawlers, read of the responses of each client."""
 
 import gzip
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import aiohttp
 import httpx
 import pytest
 from aiohttp import web
 from multidict import CIMultiDict
-from scrapy.http import Headers
 
-from politesse import (
-    AgentView,
-    CacheOptions,
-    ConfigurationError,
-    FetchOptions,
-    Gatekeeper,
-    InvalidURL,
-    PacingOptions,
-)
-from politesse.integrations._request import (
-    check_gate,
-    check_sent,
-    content_codings,
-    headers_alone,
-    may_have_page,
-    other_site,
-)
+from politesse import AgentView, ConfigurationError, Gatekeeper
 from politesse.integrations.aiohttp import PoliteSession, page_directives
 from politesse.page import PageDirectives
 from tests.support.httpx_libraries import LIBRARIES, Library
-from tests.support.sites import UA, Site, turns
+from tests.support.sites import Site, turns
 
 Read = Callable[..., Awaitable[list[PageDirectives]]]
 
@@ -234,81 +216,3 @@ async def test_body_of_httpx_is_read_unless_it_was_streamed_before_or_is_of_anot
         page = await directives(response, gate)
         assert not response.is_stream_consumed
     assert (said(page), page.truncated) == ([HEADER], False)
-
-
-# Checks that all integrations share
-
-
-URL = "https://example.com/page"
-
-
-def test_path_with_dot_segments_or_host_header_of_another_site_is_refused() -> None:
-    for path in ("/a/../b", "/.", "/a/%2e%2E", "/a/.%2e/b", "/a/%2E/"):
-        with pytest.raises(InvalidURL, match="would be sent with dot segments; resolve them first"):
-            check_sent(f"https://example.com{path}", path, ())
-    for path in ("", "/", "/a..b/.c", "/a%2Fb", "/%20"):
-        check_sent(f"https://example.com{path}", path, ("EXAMPLE.com:443",))
-    with pytest.raises(InvalidURL, match=r"Host header 'other\.example': the rules of that site would apply"):
-        check_sent(URL, "/page", ("example.com", "other.example"))
-
-
-def test_first_host_header_of_another_site_is_found() -> None:
-    found = {
-        (): None,
-        ("example.com",): None,
-        ("example.com:443", "EXAMPLE.COM"): None,
-        ("example.com:8443",): "example.com:8443",
-        ("example.com", "other.example"): "other.example",
-        ("user@example.com",): "user@example.com",
-        ("example.com/x",): "example.com/x",
-        ("",): "",
-    }
-    assert {hosts: other_site(URL, hosts) for hosts in found} == found
-    assert {hosts: other_site(URL, hosts, "example.com") for hosts in found} == found
-
-
-async def test_session_takes_a_gate_or_the_options_of_one(tmp_path: Path) -> None:
-    async with Gatekeeper(UA) as gate:
-        check_gate(gate, "Client")
-        check_gate(gate.agent(tokens="ExampleBot"), "Client")
-        for options in ({"fleet": "redis://localhost"}, {"store": "robots.db"}, {"pacing": PacingOptions()}):
-            with pytest.raises(ConfigurationError, match=f"{next(iter(options))}=: give it to the Gatekeeper"):
-                PoliteSession(gate, **options)
-    with pytest.raises(ConfigurationError, match=r"Client\(42\): give a Gatekeeper"):
-        check_gate(42, "Client")
-    with pytest.raises(ConfigurationError, match=r"PoliteSession\(\): .*PoliteSession\('ExampleBot/1\.0 .*'\)"):
-        PoliteSession()
-    with pytest.raises(ConfigurationError, match=r"PoliteSession\(None\): give a User-Agent, a Gatekeeper"):
-        PoliteSession(None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="cache=5: give a CacheOptions"):
-        PoliteSession(UA, cache=5)  # type: ignore[arg-type]
-    pacing, cache, fetch = PacingOptions(min_delay_s=7.0), CacheOptions(), FetchOptions(max_body_bytes=600_000)
-    path = tmp_path / "robots.db"
-    async with PoliteSession(UA, store=path, pacing=pacing, cache=cache, fetch=fetch) as session:
-        assert not await session.gate.check("http://127.0.0.1:1/")  # nobody listens there
-        assert session.gate.hosts()["127.0.0.1"].interval_s == 7.0
-    assert path.exists()
-
-
-def test_method_status_and_media_type_decide_whether_the_body_is_read() -> None:
-    html = {"content-type": "text/html"}
-    pages, others = [200, 203, 300, 403, 404, 410, 503], [204, 304, 301, 302, 303, 307, 308]
-    assert [status for status in (*pages, *others) if may_have_page("GET", status, html)] == pages
-    assert [status for status in pages if may_have_page("POST", status, html)] == pages
-    assert not may_have_page("HEAD", 200, html)
-    assert may_have_page("GET", 200, {})
-    assert may_have_page("GET", 200, Headers({"Content-Type": "text/html"}))
-    assert not may_have_page("GET", 200, Headers({"Content-Type": "image/gif"}))
-
-
-def test_content_codings_of_all_lines_are_named() -> None:
-    headers = CIMultiDict([("Content-Encoding", "GZIP, br"), ("content-encoding", " compress "), ("Via", "gzip")])
-    assert content_codings(headers) == {"gzip", "br", "compress"}
-    assert content_codings({"Content-Encoding": "identity"}) == set()
-    assert content_codings(Headers({"Content-Encoding": ["gzip", "br"]})) == {"gzip", "br"}
-    assert content_codings({}) == set()
-
-
-def test_headers_alone_are_a_part_of_what_is_said() -> None:
-    page = headers_alone({"X-Robots-Tag": "noindex, otherbot: nofollow"}, ("examplebot",))
-    assert ([one.name for one in page.statements], page.truncated) == (["noindex"], True)

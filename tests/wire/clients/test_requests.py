@@ -6,8 +6,6 @@ import io
 import pickle
 import random
 import signal
-import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +32,6 @@ from politesse import (
     ClosedError,
     ConfigurationError,
     Disallowed,
-    FetchOptions,
     Gatekeeper,
     InvalidURL,
     PacingOptions,
@@ -47,8 +43,9 @@ from politesse.sync import Gate, ThreadView
 from tests.support.events import events_of
 from tests.support.ports import free_port
 from tests.support.programs import ROOT, environment
-from tests.support.sites import EAGER, ROBOTS, UA, UPGRADE, Site, served
+from tests.support.sites import EAGER, UA, UPGRADE, Site, served
 from tests.support.tiers import first_of
+from tests.wire.fetch.servers import FILE, Answer, Handler, Server, response, server_context, trusting
 
 pytestmark = pytest.mark.timeout(60)
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and fork")
@@ -433,87 +430,51 @@ def test_proxy_gets_requests_that_were_judged(site: Moody, session: requests.Ses
     assert turns(gate) == 0
 
 
-class Secure(BaseHTTPRequestHandler):
-    """A site with TLS, and the proxy in front of it."""
+def tunnel(port: int) -> Handler:
+    async def handler(_: object, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                while octets := await source.read(65_536):
+                    target.write(octets)
+                target.write_eof()
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        body = ROBOTS.encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_CONNECT(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.flush()
-        host, _, port = self.path.partition(":")
-        with socket.create_connection((host, int(port))) as there:
-            back = threading.Thread(target=passed_on, args=(there, self.connection))
-            back.start()
-            passed_on(self.connection, there)
-            back.join()
-        self.close_connection = True
-
-    def log_message(self, *_: object) -> None:
-        self.server.lines.append(self.requestline)  # type: ignore[attr-defined]
-
-
-def passed_on(here: socket.socket, there: socket.socket) -> None:
-    with suppress(OSError):
-        while octets := here.recv(65_536):
-            there.sendall(octets)
-        there.shutdown(socket.SHUT_WR)
-
-
-@contextmanager
-def listening(context: ssl.SSLContext | None = None) -> Iterator[Any]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Secure) as server:
-        server.daemon_threads = True
-        server.lines = []  # type: ignore[attr-defined]
-        if context is not None:
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         try:
-            yield server
+            await asyncio.gather(copy(reader, back), copy(there, writer))
         finally:
-            server.shutdown()
-            thread.join()
+            back.transport.abort()
+
+    return handler
 
 
 @pytest.mark.parametrize("is_proxied", [False, True])
-def test_page_over_tls(tmp_path: Path, *, is_proxied: bool) -> None:
-    authority = trustme.CA()
-    here, there = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(here)
-    authority.configure_trust(there)
-    file = tmp_path / "authority.pem"
-    authority.cert_pem.write_to_path(str(file))
-    fetch = FetchOptions(ssl_context=there)
-    with (
-        listening(here) as server,
-        listening() as proxy,
-        Gate(Gatekeeper(UA, pacing=EAGER, fetch=fetch)) as gate,
-        session_of(gate) as session,
-    ):
-        base = f"https://localhost:{server.server_port}"
-        if is_proxied:
-            session.proxies = {"https": f"http://127.0.0.1:{proxy.server_port}"}
-        assert session.get(f"{base}/page", verify=str(file)).text == ROBOTS
-        with pytest.raises(Disallowed):
-            session.get(f"{base}/private", verify=str(file))
-        with pytest.raises(requests.exceptions.SSLError):
-            session.get(f"{base}/page")
-        with pytest.raises(OSError, match="invalid path: nowhere"):
-            session.get(f"{base}/page", verify="nowhere")
-        session.close()
-        assert turns(gate) == 0
-        assert server.lines == ["GET /robots.txt HTTP/1.1", "GET /page HTTP/1.1"]
-        tunnels = [line.rpartition(" ")[0] for line in proxy.lines]
-        assert tunnels == [f"CONNECT localhost:{server.server_port}"] * 2 * is_proxied
+async def test_page_over_tls(tmp_path: Path, authority: trustme.CA, *, is_proxied: bool) -> None:
+    file = str(tmp_path / "authority.pem")
+    authority.cert_pem.write_to_path(file)
+
+    def use() -> None:
+        with Gate(Gatekeeper(UA, pacing=EAGER, fetch=trusting(authority))) as gate, session_of(gate) as session:
+            session.proxies = {"https": proxy.url("")} if is_proxied else {}
+            assert session.get(f"{base}/page", verify=file).text == "page"
+            with pytest.raises(Disallowed):
+                session.get(f"{base}/private", verify=file)
+            with pytest.raises(requests.exceptions.SSLError):
+                session.get(f"{base}/page")
+            with pytest.raises(OSError, match="invalid path: nowhere"):
+                session.get(f"{base}/page", verify="nowhere")
+            session.close()
+            assert turns(gate) == 0
+
+    answers: dict[str, Answer] = {"/robots.txt": response(200, FILE), "/page": response(200, b"page")}
+    async with Server(answers, server_context(authority.issue_cert("localhost"))) as server, Server() as proxy:
+        base = server.url("", host="localhost")
+        proxy.answers[f"localhost:{server.port}"] = tunnel(server.port)
+        await asyncio.to_thread(use)
+    assert [request.target for request in server.requests] == ["/robots.txt", "/page"]
+    assert [(request.method, request.target) for request in proxy.requests] == [
+        ("CONNECT", f"localhost:{server.port}")
+    ] * 2 * is_proxied
 
 
 # Wrong use, and the end

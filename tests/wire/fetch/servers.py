@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import trustme
@@ -19,7 +19,7 @@ from politesse import FetchOptions, Gatekeeper, Reason
 from politesse._http.redirects import follow
 from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
-from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver, Validators
+from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult, Validators
 from politesse.testing import ScriptedResolver
 from tests.support.sites import EAGER, UA
 from tests.support.tasks import settle
@@ -46,6 +46,7 @@ class Request:
 
 Handler = Callable[[Request, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Answer = bytes | Handler
+Row = Answer | dict[str, Answer]
 
 
 def response(status: int, body: bytes = b"", *, length: int | None = None, **headers: str) -> bytes:
@@ -192,9 +193,7 @@ def bomb() -> bytes:
 class Loopback(AbstractResolver):
     """aiohttp's kind of resolver, for which every name is on loopback."""
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_INET) -> list[ResolveResult]:
         return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
 
     async def close(self) -> None:
@@ -228,12 +227,11 @@ async def fetch_from(
     options: FetchOptions | None = None,
     *,
     host: str = "127.0.0.1",
-    resolver: Resolver | None = None,
-    session: aiohttp.ClientSession | None = None,
     validators: Validators | None = None,
+    **parts: Any,
 ) -> FetchResult:
     """Fetch robots.txt as a gate does, which follows the redirects of its fetcher."""
-    fetcher = AiohttpFetcher(UA, options, session=session, resolver=resolver)
+    fetcher = AiohttpFetcher(UA, options, **parts)
     try:
         result = await follow(FetchRequest(server.origin(host), 0, validators), 5, fetcher.fetch)
         assert result is not None, "a redirect without its target"
@@ -252,9 +250,7 @@ def faulted(result: FetchResult) -> FetchFault:
     return result
 
 
-async def outcomes(
-    rows: Mapping[str, Answer | dict[str, Answer]], session: aiohttp.ClientSession | None = None
-) -> dict[str, str]:
+async def outcomes(rows: Mapping[str, Row], session: aiohttp.ClientSession | None = None) -> dict[str, str]:
     """Return what a gate decides for the answers of each row, which is a host of its own."""
     hosts = {name: f"host{place}.example" for place, name in enumerate(rows)}
     answers: dict[str, Answer] = {}

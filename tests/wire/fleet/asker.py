@@ -37,7 +37,6 @@ class Job:
         port: of the site.
         origins: how many there are.
         questions: how many each asker has.
-        lease_s: of the store.
         is_fleet: whether the gates are told their fleet, and not just a store.
     """
 
@@ -46,7 +45,6 @@ class Job:
     port: int
     origins: int
     questions: int
-    lease_s: float = 5.0
     is_fleet: bool = False
 
     def to_json(self) -> str:
@@ -75,7 +73,7 @@ def show(event: Event) -> None:
 def gate_of(job: Job) -> Gatekeeper:
     if job.is_fleet:
         return Gatekeeper(UA, fleet=FleetOptions(job.redis_url, prefix=job.prefix), resolver=Loopback())
-    store = RedisStore(job.redis_url, prefix=job.prefix, lease_s=job.lease_s)
+    store = RedisStore(job.redis_url, prefix=job.prefix)
     return Gatekeeper(UA, store=store, pacing=PacingOptions(scope="process"), resolver=Loopback())
 
 

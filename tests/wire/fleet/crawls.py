@@ -42,7 +42,6 @@ class Crawl:
         backoff_s: for how long a 429 closes a host.
         lease_s: of the fleet.
         wall_offset_s: by how much the wall clock of this worker is wrong.
-        sabotage: which of the pacer's checks is left out; empty for none.
     """
 
     redis_url: str
@@ -53,7 +52,6 @@ class Crawl:
     backoff_s: float = 1.0
     lease_s: float = 5.0
     wall_offset_s: float = 0.0
-    sabotage: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -1,8 +1,10 @@
 """Members of a fleet in one process: each has a link of its own, as processes have."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from politesse import PacingOptions
@@ -11,7 +13,7 @@ from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
 from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import FleetWire, RedisWire, wire_to
-from politesse._pacing.local import LocalPacer
+from politesse._pacing.hosts import Hosts
 from politesse.clock import SystemClock
 from politesse.events import ComponentFailed, Event, FleetAway, Publisher
 from politesse.options import FleetOptions
@@ -91,6 +93,23 @@ async def visit(pacer: Pacer, status: int | None = 200) -> float:
     return started_mono
 
 
+Span = tuple[float, float]
+
+
+async def crawl(pacer: Pacer, spans: list[Span], times: int = 1_000_000) -> None:
+    """Make requests of 50 ms, one after the other."""
+    for _ in range(times):
+        permit = await pacer.start(wants())
+        began_mono = time.monotonic()
+        await asyncio.sleep(0.05)
+        spans.append((began_mono, time.monotonic()))
+        finish(permit, 200)
+
+
+def least_gap_s(spans: list[Span]) -> float:
+    return min(later[0] - earlier[1] for earlier, later in pairwise(sorted(spans)))
+
+
 class Members:
     """Makes members of a fleet, and closes them.
 
@@ -126,7 +145,7 @@ class Members:
         clock, publisher = SystemClock(), self._publisher
         wire, fleet = wire or wire_to(url or self._url), fleet or self._options
         link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
-        make = partial(LocalPacer, clock=clock, publisher=publisher)
+        make = partial(Hosts, clock=clock, publisher=publisher)
         options = options or PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
         self._made.append(FleetPacer(options, link, make, clock=clock, publisher=publisher))
         return self._made[-1]

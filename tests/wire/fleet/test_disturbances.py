@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
+from tests.support.sites import until
 from tests.wire.fleet.crawls import Crawl, Host, ObservedSite, violations
 from tests.wire.fleet.proxies import SlowWay
 
@@ -72,16 +73,14 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet_of(
-    workers: int, hosts: tuple[Host, ...], sabotage: str = "", trip_s: float = 0.0
-) -> AsyncIterator[Fleet]:
+async def fleet_of(workers: int, hosts: tuple[Host, ...], trip_s: float = 0.0) -> AsyncIterator[Fleet]:
     """Start a fleet; the wall clock of its first worker is an hour wrong. ``trip_s`` is added to each round trip."""
     async with AsyncExitStack() as stack:
         server = stack.enter_context(RedisServer())
         site = await stack.enter_async_context(ObservedSite(hosts))
         way = await stack.enter_async_context(SlowWay(server.port, trip_s)) if trip_s else None
         url = server.url if way is None else way.url
-        crawl = Crawl(url, f"{token_hex(4)}:", site.port, hosts, sabotage=sabotage)
+        crawl = Crawl(url, f"{token_hex(4)}:", site.port, hosts)
         fleet = Fleet(server, site, crawl, way)
         stack.callback(fleet.kill)
         for number in range(workers):
@@ -118,7 +117,7 @@ async def redis_is_killed_and_starts_empty(fleet: Fleet, scale: float) -> None:
 
 
 async def redis_is_lost_during_long_requests(fleet: Fleet, scale: float) -> None:
-    await _until(lambda: any(_is_at("long", visit) and visit.end_mono == inf for visit in _recent(fleet, "start_mono")))
+    await until(lambda: any(_is_at("long", visit) and visit.end_mono == inf for visit in _recent(fleet, "start_mono")))
     fleet.server.kill()
     fleet.server.start()
     await asyncio.sleep(3.0 * scale)
@@ -126,7 +125,7 @@ async def redis_is_lost_during_long_requests(fleet: Fleet, scale: float) -> None
 
 async def redis_is_lost_after_an_end(fleet: Fleet, scale: float) -> None:
     for host in ("slow", "rare", "slow"):
-        await _until(lambda host=host: any(_is_at(host, visit) for visit in _recent(fleet, "end_mono")))  # type: ignore[misc]
+        await until(lambda host=host: any(_is_at(host, visit) for visit in _recent(fleet, "end_mono")))  # type: ignore[misc]
         fleet.server.kill()
         fleet.server.start()
         await asyncio.sleep(1.5 * scale)
@@ -139,12 +138,6 @@ def _is_at(host: str, visit: Visit) -> bool:
 def _recent(fleet: Fleet, stamp: str) -> list[Visit]:
     """Return the requests that have begun, or ended, a moment ago."""
     return [visit for visit in fleet.site.visits if 0.0 <= time.monotonic() - getattr(visit, stamp) < 0.1]
-
-
-async def _until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30.0):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def a_worker_stops_for_two_seconds(fleet: Fleet, scale: float) -> None:
@@ -218,19 +211,3 @@ async def test_nothing_starts_without_redis() -> None:
     assert fleet.site.since(gone_mono) == []
     assert fleet.violations() == []
     assert fleet.site.visits
-
-
-@pytest.mark.parametrize(
-    ("disturb", "sabotage", "found"),
-    [
-        (nothing, "renewed", "at long"),
-        (nothing, "closed", "after its 429"),
-        (redis_is_lost_after_an_end, "held", "gap at"),
-        (redis_is_lost_during_long_requests, "known", "overlap at long"),
-        (a_worker_stops_again_and_again, "late", "wide"),
-    ],
-)
-async def test_a_check_that_is_left_out_is_found(disturb: Disturb, sabotage: str, found: str) -> None:
-    async with fleet_of(2, SMALL, sabotage) as fleet:
-        await disturb(fleet, 1.0)
-    assert found in "\n".join(fleet.violations())

@@ -23,6 +23,7 @@ from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.pacers.fleet_pacer import ManualWire, fleet_pacer, settle
 from tests.support.pacing import HOST, MIDNIGHT, finish, wants
 from tests.support.redis_servers import RedisServer, client_at, serving_by_tls, shared_server
+from tests.support.sites import until
 from tests.support.tasks import ended
 from tests.wire.fleet.members import CountingWire, CutWire, MakeMember, Members, SlowProcess, visit
 from tests.wire.fleet.proxies import Switch
@@ -255,9 +256,7 @@ async def test_lost_keys_are_noticed_before_anything_starts(
         await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}*")])
     clock.advance(1.0)
     holder.close_host("elsewhere.example", MIDNIGHT + 9, Bound.BACKOFF)  # the next call finds that Redis is empty
-    async with asyncio.timeout(20.0):
-        while sum(isinstance(event, FleetBack) for event in events) < 2:  # the other one hears of it
-            await asyncio.sleep(0.01)
+    await until(lambda: sum(isinstance(event, FleetBack) for event in events) == 2)  # the other one hears of it
     assert ["lost data" in event.error for event in events if isinstance(event, FleetAway)] == [True, True]
     clock.advance(120.0)
     await settle()

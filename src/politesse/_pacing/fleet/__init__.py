@@ -22,7 +22,7 @@ present round. A round ends when the server loses data, or when its clock is set
 
 The steps of a request.
 
-1.  The request waits in the line of its process until it is first in line and its interval is over (``LocalPacer``).
+1.  The request waits in the line of its process until it is first in line and its interval is over (``Hosts``).
     Then the request has a LocalPermit, and holds the permit while its process asks Redis.
 2.  The reserver makes a ticket, and runs ``reserve.lua`` with the interval, the tolerance of the start, and the lease.
     For each host, a process asks for one request at a time.
@@ -32,7 +32,7 @@ The steps of a request.
 4.  When a script makes room at the host, it also grants a queued ticket. Redis publishes the answer to the owner of the
     ticket. When a lease ends, Redis runs no script, so the waiting process has to reserve its ticket again.
 5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant is still valid.
-6.  If the grant is valid, ``LocalPermit.renew`` checks that the LocalPacer would still grant the LocalPermit. Then
+6.  If the grant is valid, ``LocalPermit.renew`` checks that the Hosts would still grant the LocalPermit. Then
     the process gives out the FleetPermit, and the request starts. If the grant is void, the process reserves the ticket
     again.
 7.  If ``LocalPermit.renew`` returns False, or the answer says that the host is closed, the request goes back into the

@@ -88,7 +88,7 @@ class FleetAnswer(NamedTuple):
         version: when the host was closed last, by the time of Redis.
         bound_by: the reason of the wait; ``interval`` for the interval of the request.
         tolerance_s: how late the start may be, in seconds.
-        backoff_s: the backoff of pages, in seconds; 0 for none. See ``HostBackoff``.
+        backoff_s: the backoff of pages, in seconds; 0 for none. See ``Demand``.
         fetch_backoff_s: the backoff of robots.txt.
         refusal_s: the backoff after answers that mean REFUSED.
         held_by: the URL of a request that is under way.

@@ -7,11 +7,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from politesse._pacing.fleet.messages import WireLost
+from politesse._pacing.fleet.offers import Offers, try_all
 from politesse._pacing.fleet.reservation import FleetFetch, FleetPermit, Reservation
 from politesse._pacing.fleet.reserver import Reserver
 from politesse._pacing.fleet.scripts import Script
-from politesse._pacing.offers import Offers, try_all
-from politesse._pacing.reports import PermitExpiry
+from politesse._pacing.timers import PermitExpiry
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.verdict import Bound, NotYet
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.host_state import MemoryOf
-    from politesse._pacing.local import LocalPacer
+    from politesse._pacing.hosts import Hosts, LocalPermit
     from politesse._pacing.pace import PacingOptions
-    from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ports import PacedLine, Permit, TurnRequest
@@ -44,7 +43,7 @@ class FleetPacer:
         self,
         options: PacingOptions,
         link: FleetLink,
-        make: Callable[[PacingOptions], LocalPacer],
+        make: Callable[[PacingOptions], Hosts],
         *,
         clock: Clock,
         publisher: Publisher,

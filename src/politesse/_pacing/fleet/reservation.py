@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.messages import FleetAnswer
     from politesse._pacing.fleet.reserver import Reserver
-    from politesse._pacing.local import LocalPacer
-    from politesse._pacing.permit import LocalPermit
+    from politesse._pacing.hosts import Hosts, LocalPermit
     from politesse.clock import Clock
     from politesse.ports import FetchPermit, TurnRequest
     from politesse.verdict import NotYet
@@ -181,7 +180,7 @@ class FleetFetch:
 
     _permit: FetchPermit
     _host: str
-    _own: LocalPacer
+    _own: Hosts
     _reserver: Reserver
 
     def end(

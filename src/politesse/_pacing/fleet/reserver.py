@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.host_state import BackoffSnapshot
-    from politesse._pacing.local import LocalPacer
+    from politesse._pacing.hosts import Hosts, LocalPermit
     from politesse._pacing.pace import Pace
-    from politesse._pacing.permit import LocalPermit
     from politesse.clock import Clock
     from politesse.ports import TurnRequest
 
@@ -46,7 +45,7 @@ class Reserver:
         is_closed: whether the pacer is closed.
     """
 
-    def __init__(self, link: FleetLink, own: LocalPacer, scope: str, clock: Clock) -> None:
+    def __init__(self, link: FleetLink, own: Hosts, scope: str, clock: Clock) -> None:
         self._link = link
         self._own = own
         self._scope = scope

@@ -12,7 +12,7 @@
 --   closed        until when the host is closed
 --   why           the reason why it is closed
 --   version       when the host was closed last; earlier grants are void
---   backoff       the backoff of pages, after answers that mean BUSY (429, 502, 503, 504); see backoff.py
+--   backoff       the backoff of pages, after answers that mean BUSY (429, 502, 503, 504); see demand.py
 --   fetch         the backoff of robots.txt, after answers of 429 and 503
 --   refusal       the backoff after answers that mean REFUSED
 --   longest       the longest interval of a request

@@ -41,7 +41,15 @@ from politesse._http.freshness import retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord, BackoffSnapshot
 from politesse._pacing.pace import Closing, Pace, PacingOptions, slower
-from politesse._pacing.refusals import IgnoredHeader, Meaning, described_refusal, is_served, meaning_of, shown
+from politesse._pacing.refusals import (
+    SUCCESSES,
+    IgnoredHeader,
+    Meaning,
+    described_refusal,
+    is_served,
+    meaning_of,
+    shown,
+)
 from politesse.verdict import Bound, Refusal
 
 if TYPE_CHECKING:
@@ -65,7 +73,7 @@ _LONG_AGO_S: Final = 30.0 * DAY_S  # a record holds this in place of an infinite
 
 
 @dataclass(slots=True, eq=False)
-class HostBackoff:
+class Demand:
     """The closure, the backoffs, the response time and the quota that the answers of a host have set.
 
     Attributes:
@@ -102,11 +110,12 @@ class HostBackoff:
             started_mono: when the request started.
             options: the bounds.
         """
-        if self.is_remembered and started_mono >= self._backoff_until_mono:
+        if (self.backoff_s or self.fetch_backoff_s or self.refusal_s) and started_mono >= self._backoff_until_mono:
             self.backoff_s = self.fetch_backoff_s = self.refusal_s = 0.0
         if self._denials and started_mono >= self._denials_until_mono:
             self._denials = 0
-        if idle_s >= _RESTS * options.min_delay_s and idle_s >= _RESTS * self._adaptive_s(options):
+        adaptive_s = min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
+        if idle_s >= _RESTS * options.min_delay_s and idle_s >= _RESTS * adaptive_s:
             self.latency_s, self._answered = 0.0, False
 
     def observe(
@@ -130,19 +139,20 @@ class HostBackoff:
             now_wall: the Unix time, for headers with a date.
             options: the bounds.
             jitter: 0 to 1.
-            interval_s: the interval of the request; needed for a 429 or 5xx, and while a backoff is remembered.
+            interval_s: the interval of the request.
         """
         # A fast refusal or error does not show that the server is fast: 429 and 5xx only lengthen the delay. All other
         # answers may also shorten the delay. A turn that ended without an answer may also shorten the delay. Otherwise
         # the delay would never shrink in a program that never calls ``observe``.
-        answered = status is None or is_served(status)
+        answered = status is None or status in SUCCESSES or is_served(status)
         if not self._answered:
             self._answered = answered
             self.latency_s = max(self.latency_s, elapsed_s)
         elif answered or elapsed_s > self.latency_s:
             self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s)
-        if status is None:
-            return ()
+        plain = status in SUCCESSES and not (headers or self._errors or self._denials)
+        if status is None or (plain and not (self.backoff_s or self.fetch_backoff_s or self.refusal_s)):
+            return ()  # nearly all answers end here
         meaning = self._meaning(status, headers, now_mono, options)
         backoff_s, bound_by = 0.0, Bound.RETRY_AFTER
         if meaning is Meaning.BUSY:
@@ -158,7 +168,7 @@ class HostBackoff:
         elif meaning is not Meaning.ERROR and self.is_remembered:
             self._halve(meaning, options, interval_s)
         if not backoff_s and not headers:
-            return ()  # most answers end here
+            return ()
         own = Pace(backoff_s * (1.0 + _JITTER * jitter), bound_by)
         ignored = self._close(headers, backoff_s, own, now_mono, now_wall, options)
         return ignored + self._meter(headers, now_mono, now_wall, options) if headers else ignored
@@ -208,7 +218,7 @@ class HostBackoff:
 
     def slow(self, pace: Pace, now_mono: float, options: PacingOptions) -> Pace:
         """Return the slowest of ``pace``, the adaptive delay and the quota."""
-        adaptive_s = self._adaptive_s(options)
+        adaptive_s = min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
         if adaptive_s > pace.interval_s:
             pace = Pace(adaptive_s, Bound.ADAPTIVE)
         if now_mono < self.quota_until_mono:
@@ -278,10 +288,8 @@ class HostBackoff:
 
     def smoothed_s(self, options: PacingOptions) -> float:
         """Return how long a host must rest until its response times are forgotten, in seconds."""
-        return _RESTS * max(self._adaptive_s(options), options.min_delay_s)
-
-    def _adaptive_s(self, options: PacingOptions) -> float:
-        return min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
+        adaptive_s = min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
+        return _RESTS * max(adaptive_s, options.min_delay_s)
 
     @property
     def is_known(self) -> bool:
@@ -290,7 +298,7 @@ class HostBackoff:
 
     @property
     def is_remembered(self) -> bool:
-        """Whether any backoff is remembered. If so, ``observe`` needs ``interval_s``."""
+        """Whether any backoff is remembered."""
         return bool(self.backoff_s or self.fetch_backoff_s or self.refusal_s)
 
     @property

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from politesse._pacing.host import OFFER_S
+from politesse._pacing.hosts import OFFER_S
 from politesse._pacing.pace import longest_stated_s
 from politesse.errors import PolitesseError
 from politesse.verdict import NotYet
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from politesse._pacing.fleet.reservation import FleetPermit
-    from politesse._pacing.scoped import ScopedPermit
+    from politesse._pacing.fleet.scoped import ScopedPermit
     from politesse.clock import Clock, Timer
     from politesse.ports import TurnRequest
 
