@@ -186,6 +186,7 @@ class RedirectTargets:
             self._answers[key] = answer
 
 
+@dataclass(slots=True, eq=False)
 class _Trip:
     """One fetch with its redirects.
 
@@ -194,11 +195,8 @@ class _Trip:
         permits: the permits of its requests.
     """
 
-    __slots__ = ("permits", "seconds")
-
-    def __init__(self) -> None:
-        self.seconds: float = 0.0
-        self.permits: list[FetchPermit] = []
+    seconds: float = 0.0
+    permits: list[FetchPermit] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)

@@ -367,6 +367,9 @@ class Copy:
             self.deciding = rules
         return rules
 
+    def __repr__(self) -> str:
+        return f"<Copy of {self.origin.text}{self.path}: {self.result}>"
+
 
 def advance(
     copy: Copy, result: FetchResult, meaning: AccessResult | None, now: Moment, policy: AccessPolicy, jitter: float
