@@ -128,7 +128,7 @@ def _dropped(state: GateState) -> dict[str, float]:
 
 def _oldest(state: GateState) -> dict[str, float]:
     entries = list(state.cache.entries.values())
-    return {"": min(map(attrgetter("source.fetched_wall"), entries), default=nan)}
+    return {"": min(map(attrgetter("confirmed_wall"), entries), default=nan)}
 
 
 _METRICS: Final = (

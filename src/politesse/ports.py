@@ -110,7 +110,8 @@ class FetchRequest:
 
     Attributes:
         origin: the origin of the file.
-        max_redirects: how many redirects to follow; the next redirect is a REDIRECT_LIMIT fault.
+        max_redirects: how many redirects the fetcher has to follow itself, because it has not reported the target of a
+            redirect before; else 0. The next redirect is a REDIRECT_LIMIT fault.
         validators: the validators of the present copy, or None for an unconditional request.
         path: the path and query of the file; starts with ``/`` and is sent unchanged.
         redirected: whether an earlier request was redirected here from another host or a public address; private
@@ -199,17 +200,17 @@ FetchResult = FetchResponse | FetchFault
 
 
 class Fetcher(Protocol):
-    """Fetches robots.txt, and other files at well-known paths, with any HTTP client.
+    """Makes one request for robots.txt, or for another file at a well-known path, with any HTTP client.
 
-    A fetcher bounds time and size, sends no cookies and no credentials, and returns faults instead of raising them. Any
-    exception closes the site.
+    A fetcher makes one hop, and follows no redirect. It bounds time and size, sends no cookies and no credentials, and
+    returns faults instead of raising them. Any exception closes the site.
 
-    The gate follows redirects: it makes a request with ``max_redirects=0`` for each hop, once the host of that hop may
-    be requested, and continues with the ``location`` of the REDIRECT_LIMIT. So a fetcher should report ``location``.
-    The time limit of the fetcher applies to the first hop; all later hops share the rest of 30 seconds, or of
-    ``FetchOptions.total_timeout_s``. Without ``location``, the gate calls the fetcher once more, which then follows up
-    to ``max_redirects`` itself, even to hosts that are closed. A REDIRECT_LIMIT without ``location`` allows a site only
-    if ``final`` is true, or if that second call returned it.
+    The gate follows redirects: it calls the fetcher with ``max_redirects=0`` for each hop, once the host of that hop
+    may be requested, and continues with the ``location`` of the REDIRECT_LIMIT. So a fetcher should report
+    ``location``. The time limit of the fetcher applies to the first hop; all later hops share the rest of 30 seconds,
+    or of ``FetchOptions.total_timeout_s``. Without ``location``, the gate calls the fetcher once more, which then
+    follows up to ``max_redirects`` itself, even to hosts that are closed. A REDIRECT_LIMIT without ``location`` allows
+    a site only if ``final`` is true, or if that second call returned it.
 
     A redirect from a public address must not lead to a private address. A fetcher that knows addresses reports
     ``private`` for the redirecting hop, and refuses private addresses for a request that is ``redirected``.

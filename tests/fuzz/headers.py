@@ -16,14 +16,14 @@ from typing import Final
 
 from politesse import CacheOptions, PacingOptions
 from politesse._cache.options import AccessPolicy
-from politesse._cache.outcome import advance, standing
-from politesse._cache.record import Copy, Record
+from politesse._cache.outcome import Copy, DefiniteAnswer, Moment, Record, advance, judged
 from politesse._http.fields import joined_fields
 from politesse._http.freshness import cache_control, freshness_lifetime_s, http_date, retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.demand import Demand
 from politesse._pacing.pace import Pace
 from politesse._pacing.refusals import Meaning, challenge_of, meaning_of
+from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult
 from politesse.robots import Dialect
 from politesse.verdict import AccessResult, Bound
@@ -55,7 +55,7 @@ class Site:
     policy: AccessPolicy
     pacing: PacingOptions
     now_wall: float = _START_WALL
-    record: Record | None = None
+    record: Copy | None = None
     backoff: Demand = field(default_factory=Demand)
     file: bytes | None = None  # of the last 2xx, unless a later answer contradicts it
     absent: bool = False  # whether the last decisive answer was that there is no file
@@ -107,11 +107,13 @@ def _check_headers(headers: Mapping[str, str], now_wall: float) -> None:
 def _answer(site: Site, result: FetchResult, jitter: float) -> None:
     """Let the record advance, and the literal reading with it."""
     before, now_wall, policy = site.record, site.now_wall, site.policy
-    site.record = record = advance(before, result, now_wall, policy, jitter)
-    copy = before.copy if before is not None else None
+    known = Copy.of_record(Origin.of(_URL), "/robots.txt", Record(None, None)) if before is None else before
+    now = Moment("run", now_wall, now_wall)
+    site.record = record = advance(known, result, policy.meaning_of(result), now, policy, jitter)
+    answer = known.answer
     meaning = _meaning(result, site)
     if meaning is AccessResult.UNREACHABLE or meaning is AccessResult.TOO_MANY_REQUESTS:
-        assert record.copy is copy, "a fault changed what the site said"
+        assert record.answer is answer, "a fault changed what the site said"
         assert record.trouble is not None
         assert record.trouble.result is meaning
         site.failing_since = now_wall if site.failing_since is None else site.failing_since
@@ -119,12 +121,12 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
         if meaning is AccessResult.SUCCESSFUL and not (isinstance(result, FetchResponse) and result.status == 304):
             assert isinstance(result, FetchResponse)
             site.file = result.body
-        elif meaning is not AccessResult.SUCCESSFUL and record.copy is not copy:
+        elif meaning is not AccessResult.SUCCESSFUL and record.answer is not answer:
             site.file = None
         site.absent = meaning is AccessResult.UNAVAILABLE
         site.failing_since = None
-    if record.copy is not None and record.copy is not copy:
-        _check_copy(record.copy, now_wall, policy)
+    if record.answer is not None and record.answer is not answer:
+        _check_answer(record.answer, now_wall, policy)
     if record.trouble is not None:
         assert now_wall + 1.0 <= record.trouble.retry_wall <= now_wall + _DAY_S
         assert record.trouble.since_wall <= record.trouble.last_wall == now_wall
@@ -154,40 +156,41 @@ def _meaning(result: FetchResult, site: Site) -> AccessResult:
     return AccessResult.UNAVAILABLE if 400 <= status <= 499 else AccessResult.UNREACHABLE
 
 
-def _names_the_copy(not_modified: FetchResponse, record: Record | None) -> bool:
+def _names_the_copy(not_modified: FetchResponse, record: Copy | None) -> bool:
     """Return whether a 304 is about a copy that has validators, by its entity tag if it names one."""
-    copy = record.copy if record is not None else None
-    if copy is None or not (copy.etag or copy.last_modified):
+    answer = record.answer if record is not None else None
+    if answer is None or not (answer.etag or answer.last_modified):
         return False
     named = not_modified.headers.get("etag", "")
     readable = named.isascii() and named.isprintable()
-    return not (named and readable) or named.removeprefix("W/") == copy.etag.removeprefix("W/")
+    return not (named and readable) or named.removeprefix("W/") == answer.etag.removeprefix("W/")
 
 
-def _check_copy(copy: Copy, now_wall: float, policy: AccessPolicy) -> None:
-    successful = copy.result is AccessResult.SUCCESSFUL
+def _check_answer(answer: DefiniteAnswer, now_wall: float, policy: AccessPolicy) -> None:
+    successful = answer.result is AccessResult.SUCCESSFUL
     most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s
-    assert copy.confirmed_wall == now_wall
-    assert 0.0 < copy.lifetime_s <= most_s
-    assert copy.lifetime_s >= min(policy.options.min_lifetime_s, most_s)
-    for validator in (copy.etag, copy.last_modified):
+    assert answer.confirmed_wall == now_wall
+    assert 0.0 < answer.lifetime_s <= most_s
+    assert answer.lifetime_s >= min(policy.options.min_lifetime_s, most_s)
+    for validator in (answer.etag, answer.last_modified):
         assert validator == "" or (validator.isascii() and validator.isprintable())
 
 
 def _check_standing(site: Site) -> None:
-    held = standing(site.record, _URL, site.now_wall, site.policy)
+    now = Moment("run", site.now_wall, site.now_wall)
+    held = None if site.record is None else judged(site.record, now, site.policy)
     if held is None:
         return  # robots.txt is requested first
     now_wall, source, outcomes = site.now_wall, held.source, site.policy.outcomes
     grace = outcomes.grace
     longest_s = max(outcomes.lifetimes.max_s, grace.closed_s + grace.stale_s, outcomes.unavailable_copy_s, _DAY_S)
-    assert held.at_wall == now_wall < held.until_wall <= now_wall + longest_s
+    assert now_wall < held.deadline_mono <= now_wall + longest_s
     assert source.fetched_wall <= now_wall
     assert source.not_before is None or source.not_before > now_wall, "not before a time that is over"
     if source.result is AccessResult.SUCCESSFUL:
         assert site.record is not None
-        assert site.record.copy is not None
-        assert site.record.copy.body == site.file, "rules that no 2xx brought"
+        assert site.record.answer is not None
+        assert site.record.body == site.file, "rules that no 2xx brought"
     elif source.result is AccessResult.UNAVAILABLE and not site.absent:
         assert site.failing_since is not None, "the gate is open, and nobody opened it"
         granted_s = grace.closed_s if grace.opens_without_copy else grace.after_s

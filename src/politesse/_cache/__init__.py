@@ -2,12 +2,10 @@
 
 The modules::
 
-    cache.py          the cache of files of any kind: one fetch for all waiters, refresh, eviction
-    robots.py         the cache of robots.txt, with compiled rules
+    cache.py          the caches: one flight for all waiters, refresh, eviction; robots.txt, as compiled rules
     files.py          the cache of other files, such as data.txt
-    entry.py          an entry: a record and its meaning at present
-    record.py         a record: the copy, or the trouble of its fetches
-    outcome.py        the meaning of a record, by its age and the options
+    outcome.py        a Copy, and the table of what an answer makes of it, now and later
+    rules.py          the compiled rules of a file
     options.py        the options, and the meaning of statuses
     fetching.py       fetches with redirects, in the pace of each host
     admission.py      limits how many fetches are under way

@@ -110,7 +110,8 @@ class Admission:
             async with request.scope:
                 try:
                     if len(self._quick) < self._max_quick:
-                        self._start(request)
+                        request.started_mono = self._clock.monotonic()
+                        self._quick[request] = None
                     else:
                         await self._wait(request)
                     if limit_s is not None:
@@ -120,7 +121,14 @@ class Admission:
                 finally:
                     if limit is not None:
                         limit.cancel()
-                    self._leave(request)
+                    if request in self._quick:
+                        del self._quick[request]
+                    else:
+                        self._waiting.pop(request, None)
+                        self._slow.pop(request, None)
+                        self._ending.discard(request)
+                    if self._waiting or self._timer is not None:
+                        self._serve()
         except TimeoutError:
             if not request.scope.expired():
                 raise
@@ -130,25 +138,11 @@ class Admission:
         slow = len(self._slow) + len(self._ending)
         return f"<Admission: {len(self._quick)} quick, {slow} slow, {len(self._waiting)} waiting>"
 
-    def _start(self, request: _Request) -> None:
-        request.started_mono = self._clock.monotonic()
-        self._quick[request] = None
-
     async def _wait(self, request: _Request) -> None:
         request.granted = asyncio.get_running_loop().create_future()
         self._waiting[request] = None
         self._serve()
         await request.granted
-
-    def _leave(self, request: _Request) -> None:
-        if request in self._quick:
-            del self._quick[request]
-        else:
-            self._waiting.pop(request, None)
-            self._slow.pop(request, None)
-            self._ending.discard(request)
-        if self._waiting or self._timer is not None:
-            self._serve()
 
     def _serve(self) -> None:
         """Grant the free quick places to waiting requests, and set a timer for when the next place may become free."""
@@ -168,7 +162,8 @@ class Admission:
             if request.granted is not None and not request.granted.done():  # a done future means a cancelled request
                 self._newest_next = not self._newest_next
                 request.granted.set_result(None)
-                self._start(request)
+                request.started_mono = self._clock.monotonic()
+                self._quick[request] = None
 
     def _hand_on(self, now_mono: float) -> float | None:
         """Move the oldest quick request to the slow requests if it is late; return when to try again, or None."""

@@ -1,34 +1,37 @@
-"""A cache for the files that sites keep at well-known paths: robots.txt, data.txt, tdmrep.json.
+"""The caches of the files that sites keep at well-known paths: robots.txt here, the others in ``files``.
 
-Theory of operation. A file has a key. Each key has at most one entry and at most one flight: a task that loads or
-fetches the file, shared by all waiters. A key is in one of three states:
+Theory of operation. A file has a key. Each key has at most one Copy and at most one flight: a task that loads or
+fetches the file, and the callbacks of all who wait for it. A key is in one of these states:
 
-    entry       a lookup                                  the renewal of the entry
+    copy        a lookup                                  the renewal of the copy
     valid       is answered at once                       starts after the answer, once it is due
-    expired     waits for the flight, which starts        starts from the record of the store, or of the entry
+    expired     waits for the flight, which starts        starts from the record of the store, or of the copy
     unknown     waits for the flight, which starts        starts from the record of the store, if any
 
-A flight passes through these steps. It ends in a new entry, unless the request is refused:
+A flight passes through these steps. It ends in a new copy, unless the request is refused:
 
-    load -> the record is still usable -------------------------------+
-      |                                                               v
-      +---> fetch -> ``advance`` (table of outcomes) -> save -> make the entry -> keep it, evict others -> answer
-      |       |                                                       ^
-      |       +-> refused: raised in all waiters, no entry is kept     |
+    load -> the copy is still usable ------------------------------------+
+      |                                                                  v
+      +---> fetch -> ``advance`` (table of outcomes) -> save -> read the rules -> keep it, evict others -> answer
+      |       |                                                          ^
+      |       +-> refused: raised in all waiters, no copy is kept         |
       +-------------> any other exception: the outcome of a fault of kind INTERNAL, and ComponentFailed
 
 - Cancelling a waiter does not end the flight. ``shut`` ends all flights, and raises ClosedError in all waiters.
-- Waiters get the entry of their flight even if the lifetime of the entry is over already.
-- ``forget`` drops the entry. A flight under way goes on, but ignores the record in the store from then on.
-- A record of the store is used only if it is not older than the record of the entry: the store may have lost a write.
+- Waiters get the copy of their flight even if its lifetime is over already.
+- ``forget`` drops the copy. A flight under way goes on, but ignores the record in the store from then on.
+- A record of the store is used only if it is not older than the copy: the store may have lost a write.
 - If several processes share a LeasingStore, a load waits while another process fetches the file (see ``records``), and
   a refresh uses a record that another process has stored meanwhile.
-- The total size of the entries is limited. The eviction is "second chance": a hit only sets ``used``, and does not move
-  the entry. As long as a task or a queue holds an evicted entry, it is found again. So each of many waiters goes on,
-  even if the cache has room for one entry only.
+- The body of a robots.txt is kept in memory only if it is needed again and no store has it: see ``keeps_bodies``. An
+  agent whose rules were not read from a dropped body causes one new fetch of the origin.
+- The total size of the copies is limited. The eviction is "second chance": a hit only sets ``used``, and does not move
+  the copy. As long as a task or a queue holds an evicted copy, it is found again. So each of many waiters goes on, even
+  if the cache has room for one copy only. Without a store, the copies that were evicted last are held for a while, or
+  many sites in a cache that is too small would be fetched again and again, each before the last copy was used.
 
 Each kind of file has a subclass of FileCache. The subclass overrides the hooks at the end of FileCache: how to fetch a
-file, which events to publish, how to make an entry.
+file, how to read it, which events to publish.
 """
 
 from __future__ import annotations
@@ -36,54 +39,144 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from collections import OrderedDict, deque
+from contextlib import AsyncExitStack, suppress
+from contextvars import Context
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, Generic
+from hashlib import sha256
+from http import HTTPStatus
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from weakref import WeakValueDictionary
 
+from politesse._base.constants import ROBOTS_TXT
 from politesse._base.tasks import is_ended_from_outside
-from politesse._cache.entry import EntryKind, FileFlight, Flights, Judged
 from politesse._cache.fetching import internal_fault
-from politesse._cache.outcome import advance, as_read, standing, was_open
-from politesse._cache.record import ClockCorrection, Moment, Record, is_before
-from politesse._cache.records import Records
+from politesse._cache.outcome import (
+    ClockCorrection,
+    Copy,
+    Moment,
+    Record,
+    advance,
+    as_read,
+    is_before,
+    judged,
+    was_open,
+)
+from politesse._cache.records import LARGE_OCTETS, ReadingThreads, StoredRecords
+from politesse._cache.rules import NO_RULES, FileRules, compile_rules
 from politesse._http.freshness import names_another
 from politesse.clock import Clock, run_of
-from politesse.errors import ClosedError
-from politesse.events import ComponentFailed, Publisher
-from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
+from politesse.errors import ClosedError, WrongEventLoop
+from politesse.events import ComponentFailed, Publisher, RobotsFetched
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
-    from politesse._cache.entry import Kept
+    from politesse._cache.fetching import PacedFetcher
+    from politesse._cache.guarded_store import GuardedStore
     from politesse._cache.options import AccessPolicy
     from politesse.origin import Origin
+    from politesse.ports import Lease
+    from politesse.robots import Dialect
+
+    Kept: TypeAlias = Callable[[Source, bytes, Mapping[str, str]], None]
 
 
-_OPEN: Final = frozenset({AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE})
 _NOT_DUE_S: Final = 1.0  # a refresh ignores a stored record that is due within this time, because clocks differ
+_LINGERING_BYTES: Final = 1024 * 1024  # limits the evicted copies that are held, some hundred of usual size
+_PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # a file of this size is parsed in 3 ms at worst
 
 
-class FileCache(ABC, Generic[EntryKind]):
-    """Keeps the entries of files; see the module. Not thread-safe: a cache belongs to one event loop.
+@dataclass(slots=True, eq=False, repr=False)
+class Flight:
+    """The renewal of a file: one task, and all who wait for it. The task belongs to the cache, not to a waiter.
+
+    Attributes:
+        key: key of the file.
+        origin: origin of the file.
+        path: path of the file.
+        before: the copy at the start of the flight, or None.
+        refreshes: whether ``before`` is still valid; a stored record then ends the flight only if the record is newer.
+        agents: the agents that the new copy must answer.
+        loop: the event loop of the flight.
+        task: the task; None before its start.
+        forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
+        lease: the lease under which the file is fetched, or None.
+        result: the answer to the fetch; None without a fetch.
+    """
+
+    key: str
+    origin: Origin
+    path: str
+    before: Copy | None
+    refreshes: bool
+    agents: set[str]
+    loop: asyncio.AbstractEventLoop
+    task: asyncio.Task[None] | None = None
+    forgotten: bool = False
+    lease: Lease | None = None
+    result: FetchResult | None = None
+    # The waiters in the order of their calls. A cancelled waiter is removed quickly, and the others go on.
+    _waiters: dict[asyncio.Future[None], None] = field(default_factory=dict)
+    _copy: Copy | None = None
+    _error: BaseException | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiters)
+
+    async def wait(self) -> Copy:
+        """Return the new copy.
+
+        Raises:
+            ClosedError: if the cache was closed meanwhile.
+            WrongEventLoop: if another event loop is running.
+            Exception: the request was refused.
+        """
+        if asyncio.get_running_loop() is not self.loop:
+            raise WrongEventLoop
+        if self._copy is None and self._error is None:
+            waiter = self.loop.create_future()
+            self._waiters[waiter] = None
+            try:
+                await waiter
+            finally:
+                del self._waiters[waiter]
+        if self._copy is None:
+            raise self._error or asyncio.CancelledError
+        return self._copy
+
+    def end(self, copy: Copy | None, error: BaseException | None = None) -> None:
+        """Give a copy or an error to all waiters, unless the flight has ended already."""
+        if self._copy is None and self._error is None:
+            self._copy, self._error = copy, error
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+
+class FileCache(ABC):
+    """Keeps the copies of files; see the module. Not thread-safe: a cache belongs to one event loop.
 
     Args:
         fetcher: makes the requests.
         policy: judges the answers.
-        max_bytes: about how much memory the entries may take.
+        max_bytes: about how much memory the copies may take.
         clock: the wall clock and the monotonic clock.
         publisher: receives ComponentFailed, and the events about this kind of file.
         jitter: returns a number from 0 to 1, which spreads retries.
-        records: keeps records beside the entries; closed with the cache.
+        records: keeps records beside the copies, and is closed with the cache; or None.
+        keeps_bodies: see below.
 
     Attributes:
-        entries: maps keys to entries. The hot path reads this dict; only the cache changes it.
-        weight_bytes: about how much memory the entries take; only the cache changes it.
-        kept: called with the source of each new entry, its file and the headers of the answer; or None.
+        entries: maps keys to copies. The hot path reads this dict; only the cache changes it.
+        weight_bytes: about how much memory the copies take; only the cache changes it.
+        keeps_bodies: whether the copies keep their files in memory.
+        kept: called with the source of each new copy, its file and the headers of the answer; or None.
     """
 
     what: ClassVar[str]
@@ -93,20 +186,24 @@ class FileCache(ABC, Generic[EntryKind]):
     """The name of this cache in ComponentFailed."""
 
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
-    """The exceptions with which a fetcher refuses to fetch. All waiters raise them, and no entry is made."""
+    """The exceptions with which a fetcher refuses to fetch. All waiters raise them, and no copy is made."""
 
     def __init__(
         self,
-        fetcher: Fetcher,
+        fetcher: Fetcher | PacedFetcher,
         policy: AccessPolicy,
         max_bytes: int,
         clock: Clock,
         publisher: Publisher,
+        *,
         jitter: Callable[[], float] = random.random,
-        records: Records | None = None,
+        records: StoredRecords | None = None,
+        keeps_bodies: bool = True,
     ) -> None:
-        self.entries: OrderedDict[str, EntryKind] = OrderedDict()
-        self._evicted: WeakValueDictionary[str, EntryKind] = WeakValueDictionary()
+        self.entries: OrderedDict[str, Copy] = OrderedDict()
+        self._evicted: WeakValueDictionary[str, Copy] = WeakValueDictionary()
+        self._lingering: deque[tuple[Copy, int]] = deque()  # the copies that were evicted last, with their sizes
+        self._lingering_bytes = 0
         self._fetcher = fetcher
         self._policy = policy
         self._max_bytes = max_bytes
@@ -115,10 +212,12 @@ class FileCache(ABC, Generic[EntryKind]):
         self._clocks = ClockCorrection(self._now())
         self._publisher = publisher
         self._jitter = jitter
-        self._records = records or Records()
+        self._records = records
+        self.keeps_bodies: bool = keeps_bodies
         self.weight_bytes: int = 0
         self.kept: Kept | None = None
-        self._flights: Flights[FileFlight[EntryKind]] = Flights()
+        self._flights: dict[str, Flight] = {}
+        self._agent = ""  # the agent of the last question; a refresh reads the first file of a site for it
         self._closed = False
         self._ending: list[asyncio.Task[None]] | None = None
 
@@ -130,34 +229,45 @@ class FileCache(ABC, Generic[EntryKind]):
     @property
     def being_fetched(self) -> dict[str, Origin]:
         """A mapping from the keys of files that are being loaded or fetched to their origins."""
-        return {flight.key: flight.origin for flight in self._flights.values()}
+        return {key: flight.origin for key, flight in self._flights.items()}
 
-    def held(self, key: str) -> EntryKind | None:
-        """Return the entry of a key, or an evicted entry that a task or a queue still holds."""
+    def held(self, key: str) -> Copy | None:
+        """Return the copy of a key, or an evicted copy that a task or a queue still holds."""
         return self.entries.get(key) or self._evicted.get(key)
 
-    def valid(self, key: str) -> EntryKind | None:
-        """Return the entry of a key if it is valid now; start a refresh in the background if one is due."""
-        entry = self.held(key)
-        if entry is None:
+    def valid(self, key: str) -> Copy | None:
+        """Return the copy of a key if it is valid now; start a refresh in the background if one is due."""
+        copy = self.entries.get(key) or self._evicted.get(key)
+        if copy is None:
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
-        if not entry.holds(now_mono, now_wall):
+        if not copy.holds(now_mono, now_wall):
             return None
-        entry.set_back(now_mono, now_wall)
-        if entry.is_due(now_mono, now_wall):
-            self._refresh_behind(key, entry)
-        entry.used = True
-        return entry
+        copy.set_back(now_mono, now_wall)
+        if copy.is_due(now_mono, now_wall) and key not in self._flights and not self._closed:
+            with suppress(RuntimeError):  # no event loop is running; the next lookup in the loop starts the refresh
+                self._flight(key, copy.origin, copy.path, refreshes=True)
+        copy.used = True
+        return copy
+
+    def keep_bodies(self) -> None:
+        """Keep the files of later fetches in memory, unless a store keeps them, because further agents may ask."""
+        self.keeps_bodies = self._records is None
 
     def shut(self) -> None:
         """Stop answering at once: waiting and later calls raise ClosedError. Afterwards call ``aclose``."""
-        if not self._closed:
-            self._closed = True
-            self._ending = self._flights.close(f"the gatekeeper was closed while {self.what} was fetched")
-            self.entries.clear()
-            self._evicted.clear()
-            self.weight_bytes = 0
+        if self._closed:
+            return
+        self._closed, self._ending = True, []
+        for flight in self._flights.values():
+            flight.end(None, ClosedError(f"the gatekeeper was closed while {self.what} was fetched"))
+            if flight.task is not None:
+                flight.task.cancel()
+                self._ending.append(flight.task)
+        self.entries.clear()
+        self._evicted.clear()
+        self._lingering.clear()
+        self.weight_bytes = self._lingering_bytes = 0
 
     async def aclose(self) -> None:
         """End all flights, then close all owned parts, even if a part raises an error."""
@@ -165,208 +275,358 @@ class FileCache(ABC, Generic[EntryKind]):
         ending, self._ending = self._ending, None
         if ending is not None:
             async with AsyncExitStack() as closing:  # the stack closes the last part first
-                closing.push_async_callback(self._records.aclose)
+                if self._records is not None:
+                    closing.push_async_callback(self._records.aclose)
                 self._close_owned_with(closing)
                 await asyncio.gather(*ending, return_exceptions=True)
 
-    async def _get(self, origin: Origin, path: str, agent: str = "") -> EntryKind:
-        """Return the valid entry of a file, with an answer for ``agent``; load or fetch the file if necessary."""
-        key = self._key(origin, path)
+    async def _get(self, key: str, origin: Origin, path: str, agent: str = "") -> Copy:
+        """Return the valid copy of a file, with an answer for ``agent``; load or fetch the file if necessary."""
         while True:
             if self._closed:
                 raise ClosedError(f"{origin}{path} was requested after the gatekeeper was closed")
-            entry = self.valid(key)
-            if entry is not None and entry.answers(agent):
-                return entry
+            copy = self.valid(key)
+            if copy is not None and copy.answers(agent):
+                return copy
             renewed = await self._flight(key, origin, path, agent).wait()
             if renewed.answers(agent):
                 return renewed  # made for this call, so it is used even if its lifetime is over
 
-    def _flight(self, key: str, origin: Origin, path: str, agent: str) -> FileFlight[EntryKind]:
-        """Return the flight of a file, and start it if necessary; its new entry will have an answer for ``agent``."""
-        flight = self._flights.get(key) or self._start(key, origin, path)
-        flight.agents.add(agent)
+    def _flight(self, key: str, origin: Origin, path: str, agent: str = "", *, refreshes: bool = False) -> Flight:
+        """Return the flight of a file, and start it if necessary; its new copy will have an answer for ``agent``."""
+        flight = self._flights.get(key)
+        if flight is None:
+            before, loop = self.entries.get(key) or self._evicted.get(key), asyncio.get_running_loop()
+            agents = set() if before is None else {*before.file}
+            flight = self._flights[key] = Flight(key, origin, path, before, refreshes, agents, loop)
+            # The context is empty: the work outlives its first caller, and must not hold the caller's turns.
+            name = f"{path[1:]} of {origin.text}"
+            flight.task = loop.create_task(self._run(flight), name=name, context=Context())
+            # If a task is cancelled before its first step, none of its own code runs.
+            flight.task.add_done_callback(partial(self._ended, flight))
+        if agent:
+            flight.agents.add(agent)
+            self._agent = agent
+            if len(flight.agents) > 1:
+                self.keep_bodies()
         return flight
+
+    def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        """End a flight whose task has ended without a copy, because the event loop is being closed or of an error."""
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+        if task.cancelled():
+            flight.end(None, asyncio.CancelledError())
+        elif flight.is_awaited:
+            flight.end(None, task.exception())  # without waiters, asyncio logs the error
 
     def _drop(self, key: str) -> None:
         """Forget one file."""
-        if (entry := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= entry.release()
+        if (copy := self.entries.pop(key, None)) is not None:
+            self.weight_bytes -= copy.release()
         self._evicted.pop(key, None)
         if (flight := self._flights.get(key)) is not None:
             flight.forgotten = True
 
-    def _refresh_behind(self, key: str, entry: EntryKind) -> None:
-        if self._flights.get(key) is not None or self._closed:
-            return
+    async def _run(self, flight: Flight) -> None:
         try:
-            self._start(key, entry.origin, entry.path, refresh=True)
-        except RuntimeError:
-            return  # no event loop is running; the next lookup in the loop starts the refresh
-
-    def _start(self, key: str, origin: Origin, path: str, *, refresh: bool = False) -> FileFlight[EntryKind]:
-        before = self.held(key)
-        agents = set() if before is None else {*before.agents}
-        flight = FileFlight(key, origin, path, origin.text + path, before, agents, refresh)
-        return self._flights.start(key, flight, self._run(flight), f"{path[1:]} of {origin.text}")
-
-    async def _run(self, flight: FileFlight[EntryKind]) -> None:
-        task = asyncio.current_task()
-        try:
-            entry = await self._renewed(flight)
+            copy = await self._renewed(flight)
         except self.refusals as error:
-            self._flights.end(flight.key, flight)
-            flight.set_error(error)
+            del self._flights[flight.key]
+            flight.end(None, error)
         except BaseException as error:
-            if is_ended_from_outside(error, task):
+            if is_ended_from_outside(error, asyncio.current_task()):
                 raise
-            # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer.
-            fault = internal_fault("the cache", error, flight.url)
-            failure = self._advanced(flight, self._remembered(flight), fault)
-            self._finish(flight, self._entry_of_failure(flight, failure))
+            # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer. No
+            # older copy serves, because a newer file may have been lost.
+            known, fault = (
+                self._remembered(flight),
+                internal_fault("the cache", error, flight.origin.text + flight.path),
+            )
+            known = known.changed(None, known.trouble, known.moment)
+            self._finish(flight, self._advanced(known, fault, AccessResult.UNREACHABLE))
             self._publisher.publish(ComponentFailed(flight.origin, self.component, error))
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise  # asyncio raises these exceptions out of the event loop, to stop the program
         else:
-            self._finish(flight, entry)
+            self._finish(flight, copy)
         finally:
-            if flight.lease is not None:
+            if flight.lease is not None and self._records is not None:
                 self._records.release(flight.origin, flight.lease)
 
-    def _finish(self, flight: FileFlight[EntryKind], entry: EntryKind) -> None:
-        entry.known = flight.known
-        self._keep(flight.key, entry)
-        self._flights.end(flight.key, flight)
-        if self.kept is not None:
-            flight.tell(self.kept, entry.source)
-        flight.set_result(entry)
-
-    async def _renewed(self, flight: FileFlight[EntryKind]) -> EntryKind:
-        """Return the entry of the stored record, or of a new answer if the record is useless or a refresh is due."""
-        record, known = await self._load(flight)
-        if known is not None:
-            flight.copy = known.record.copy
-            return await self._entry_of(flight, known)
-        validators = None if record is None else record.validators
-        request = FetchRequest(
-            flight.origin,
-            self._policy.outcomes.max_redirects,
-            validators,
-            flight.path,
-            refresh=flight.refreshes or self._was_open(flight, record),
-        )
+    async def _renewed(self, flight: Flight) -> Copy:
+        """Return the copy of the stored record, or of a new answer if the record is useless or a refresh is due."""
+        known, usable = self._remembered(flight), None
+        if self._records is not None:
+            known, usable = await self._load(flight, self._records)
+        if usable is None and not flight.refreshes and (known.answer is not None or known.trouble is not None):
+            usable = self._judged(known)
+        if usable is not None:
+            return await self._read(flight, usable)
+        # A store gets the file with its answer, so an answer whose file is lost is not confirmed.
+        validators, refresh = None, flight.refreshes
+        if known.answer is not None and (known.body is not None or (self._records is None and known.file)):
+            validators = known.validators
+        if known.answer is not None or flight.before is not None:
+            refresh = refresh or self._was_open(flight, known)
+        request = FetchRequest(flight.origin, 0, validators, flight.path, refresh=refresh)
         started_mono = self._clock.monotonic()
-        answer = await self._fetch(request)
-        if validators is not None and names_another(answer, validators):  # the 304 is about a file other than the copy
-            answer = await self._fetch(replace(request, validators=None))
-            if isinstance(answer, FetchResponse):
-                answer = replace(answer, conditional=False)  # a 304 to this request must not confirm the copy
-        judged = self._advanced(flight, record, answer)
-        flight.copy, flight.answer = judged.record.copy, answer
-        await self._records.save(flight.origin, judged.record, flight.lease)
-        flight.lease = None
-        self._publish(flight, answer, judged.standing.source, judged.at_mono - started_mono)
-        return await self._entry_of(flight, judged)
+        result, meaning = await self._fetch(request)
+        if validators is not None and names_another(result, validators):  # the 304 is about a file other than the copy
+            result, meaning = await self._fetch(replace(request, validators=None))
+            if isinstance(result, FetchResponse):
+                result = replace(result, conditional=False)  # a 304 to this request must not confirm the copy
+                meaning = self._policy.meaning_of(result)
+        flight.result = result
+        copy = self._advanced(known, result, meaning)
+        fetched_mono = self._clock.monotonic()
+        if self._records is not None:
+            await self._records.save(flight.origin, copy.record, flight.lease)
+            flight.lease = None
+        self._publish(flight, result, copy.source, fetched_mono - started_mono)
+        return await self._read(flight, copy)
 
-    async def _load(self, flight: FileFlight[EntryKind]) -> tuple[Record | None, Judged | None]:
-        """Return the record from which to continue, and its judgement if no fetch is needed."""
-        loaded = await self._records.load(flight.origin, partial(self._accepted, flight))
-        flight.lease, known = loaded.lease, loaded.judged
-        record = None if loaded.record is None else self._usable(flight, loaded.record)
-        if record is None:
-            record = self._remembered(flight)  # even if the store has lost the record, the backoff continues
-        if known is None and record is not None and not flight.refreshes:
-            known = self._judged(flight, record)
-        return record, known
+    def _finish(self, flight: Flight, copy: Copy) -> None:
+        body = copy.body
+        if not self.keeps_bodies:
+            copy.body = None
+        self._keep(flight.key, copy)
+        del self._flights[flight.key]  # before the flight ends, because a waiter may start the next flight
+        if self.kept is not None:
+            _tell(self.kept, copy, body, flight.result)
+        flight.end(copy)
 
-    def _accepted(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
-        """Return the judgement on a record from the store, or None if the file must be fetched."""
-        usable = self._usable(flight, record)
-        judged = None if usable is None else self._judged(flight, usable)
-        if judged is None or not flight.refreshes:
-            return judged
-        held = judged.standing  # another process may have refreshed the record
-        return judged if held.refresh_wall > held.at_wall + _NOT_DUE_S else None
+    async def _load(self, flight: Flight, records: StoredRecords) -> tuple[Copy, Copy | None]:
+        """Return the copy from which to continue, and the copy to use if no fetch is needed."""
+        record, accepted, flight.lease = await records.load(flight.origin, partial(self._accepted, flight))
+        known = None if record is None else self._usable(flight, record)
+        # Even if the store has lost the record, the backoff continues.
+        return known or self._remembered(flight), accepted
 
-    def _usable(self, flight: FileFlight[EntryKind], record: Record) -> Record | None:
-        """Return the usable parts of a record from the store; None if the entry in memory is newer."""
-        known = None if flight.before is None else flight.before.known
-        if flight.forgotten or is_before(record.moment, known):
+    def _accepted(self, flight: Flight, record: Record) -> Copy | None:
+        """Return the copy of a record from the store, or None if the file must be fetched."""
+        known = self._usable(flight, record)
+        copy = None if known is None else self._judged(known)
+        if copy is None or not flight.refreshes:
+            return copy
+        # Another process may have refreshed the record.
+        return copy if copy.refresh_mono > self._clock.monotonic() + _NOT_DUE_S else None
+
+    def _usable(self, flight: Flight, record: Record) -> Copy | None:
+        """Return a copy of the usable facts of a record from the store; None if the copy in memory is newer."""
+        if flight.forgotten or (flight.before is not None and is_before(record.moment, flight.before.known)):
             return None
-        return as_read(record, self._policy)
+        copy = as_read(Copy.of_record(flight.origin, flight.path, record), self._policy)
+        return None if copy.answer is None and copy.trouble is None else copy
 
-    def _judged(self, flight: FileFlight[EntryKind], record: Record) -> Judged | None:
-        """Return a record with its present meaning; None if the file must be fetched."""
-        now, flight.known = self._now(), record.moment
-        record = self._clocks.corrected(record, now)
-        held = standing(record, flight.url, now.wall, self._policy)
-        return None if held is None else Judged(record, held, now.mono)
+    def _remembered(self, flight: Flight) -> Copy:
+        """Return the copy that the flight renews, without its answer if not all agents can be answered by it."""
+        before = flight.before
+        if before is None or flight.forgotten:
+            return Copy(flight.origin, flight.path, NO_RULES, NO_RULES)
+        is_file = before.answer is not None and before.answer.result is AccessResult.SUCCESSFUL
+        if not is_file or before.body is not None or (before.file and flight.agents <= before.file.keys()):
+            return before
+        return before.changed(None, before.trouble, before.moment)
 
-    def _was_open(self, flight: FileFlight[EntryKind], record: Record | None) -> bool:
-        """Return whether a record, or an entry whose record the store has lost, permitted requests for pages."""
-        if record is None:
-            return flight.before is not None and not flight.forgotten and flight.before.source.result in _OPEN
+    def _judged(self, copy: Copy) -> Copy | None:
+        """Return a copy with its present meaning; None if the file must be fetched."""
         now = self._now()
-        return was_open(self._clocks.corrected(record, now), now.wall, self._policy)
+        return judged(self._clocks.corrected(copy, now), now, self._policy)
 
-    def _advanced(self, flight: FileFlight[EntryKind], record: Record | None, answer: FetchResult) -> Judged:
-        """Return the record that the answer has changed, with its present meaning."""
-        now, policy = self._now(), self._policy
-        record = None if record is None else self._clocks.corrected(record, now)
-        record = advance(record, answer, now.wall, policy, self._jitter())
-        record, flight.known = record._replace(moment=now), now
-        held = standing(record, flight.url, now.wall, policy)
-        if held is None:
-            raise AssertionError(f"{record} stands for nothing")  # ``advance`` never returns such a record
-        return Judged(record, held, now.mono)
+    def _was_open(self, flight: Flight, known: Copy) -> bool:
+        """Return whether a copy, of the store or in memory, permitted requests for pages."""
+        for copy in (known, None if flight.forgotten else flight.before):
+            if copy is not None and copy.answer is not None:
+                now = self._now()
+                if was_open(self._clocks.corrected(copy, now), now.wall, self._policy):
+                    return True
+        return False
 
-    def _remembered(self, flight: FileFlight[EntryKind]) -> Record | None:
-        """Return the record of the entry that the flight renews."""
-        return None if flight.before is None or flight.forgotten else flight.before.record
+    def _advanced(self, known: Copy, result: FetchResult, meaning: AccessResult | None) -> Copy:
+        """Return the copy after an answer."""
+        now = self._now()
+        if known.moment is not None:
+            known = self._clocks.corrected(known, now)
+        return advance(known, result, meaning, now, self._policy, self._jitter())
 
     def _now(self) -> Moment:
         """Return a reading of both clocks."""
         return Moment(self._run_id, self._clock.wall(), self._clock.monotonic())
 
-    def _keep(self, key: str, entry: EntryKind) -> None:
-        """Replace the entry of a key; while all entries together are too large, evict the least recently used."""
+    def _keep(self, key: str, copy: Copy) -> None:
+        """Replace the copy of a key; while all copies together are too large, evict the least recently used."""
         if self._closed:
             return
         self._evicted.pop(key, None)
         if (before := self.entries.pop(key, None)) is not None:
             self.weight_bytes -= before.release()
-        self.weight_bytes += entry.retain()
-        self.entries[key] = entry
+        self.weight_bytes += copy.retain()
+        self.entries[key] = copy
         while self.weight_bytes > self._max_bytes and len(self.entries) > 1:
-            # Second chance: an entry that was used since the last check is skipped once.
+            # Second chance: a copy that was used since the last check is skipped once.
             oldest_key, oldest = self.entries.popitem(last=False)
-            if oldest.used or oldest is entry:
+            if oldest.used or oldest is copy:
                 oldest.used = False
                 self.entries[oldest_key] = oldest
             else:
-                self.weight_bytes -= oldest.release()
                 self._evicted[oldest_key] = oldest
+                size = oldest.release()
+                self.weight_bytes -= size
+                if self._records is None:
+                    self._lingering.append((oldest, size))
+                    self._lingering_bytes += size
+        while self._lingering_bytes > _LINGERING_BYTES:
+            self._lingering_bytes -= self._lingering.popleft()[1]
 
     # Hooks for the kinds of files.
 
-    def _key(self, origin: Origin, path: str) -> str:
-        return origin.text + path
+    @abstractmethod
+    async def _fetch(self, request: FetchRequest) -> tuple[FetchResult, AccessResult | None]:
+        """Make a request; return its answer and the meaning. Raises one of ``refusals`` if it is not permitted."""
 
-    def _fetch(self, request: FetchRequest) -> Coroutine[object, object, FetchResult]:
-        """Make a request; raises one of ``refusals`` if the request is not permitted."""
-        return self._fetcher.fetch(request)
+    async def _read(self, flight: Flight, copy: Copy) -> Copy:
+        """Return a copy whose file is read."""
+        del flight
+        return copy
+
+    @abstractmethod
+    def _publish(self, flight: Flight, result: FetchResult, source: Source, elapsed_s: float) -> None:
+        """Publish that the file was fetched, and the new source."""
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
         """Add the parts that the cache owns to ``closing``."""
+        del closing
 
-    @abstractmethod
-    def _publish(self, flight: FileFlight[EntryKind], answer: FetchResult, source: Source, elapsed_s: float) -> None:
-        """Publish that the file was fetched, and the new source."""
 
-    async def _entry_of(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return the entry for a record with its present meaning; by default, the entry of an internal fault."""
-        return self._entry_of_failure(flight, judged)
+def _tell(kept: Kept, copy: Copy, body: bytes | None, result: FetchResult | None) -> None:
+    """Call ``kept`` with the source of a new copy, its file, and the headers of the answer."""
+    answer, source, is_file = copy.answer, copy.source, copy.result is AccessResult.SUCCESSFUL
+    if is_file and body is None:
+        return  # the store has lost the file; ``kept`` was called when the file was new
+    headers = {}
+    if answer is not None:
+        headers = {"etag": answer.etag, "last-modified": answer.last_modified, "content-type": answer.content_type}
+    if isinstance(result, FetchResponse) and result.status in {source.status, HTTPStatus.NOT_MODIFIED}:
+        headers |= result.headers
+    kept(source, body if is_file and body is not None else b"", headers)
 
-    @abstractmethod
-    def _entry_of_failure(self, flight: FileFlight[EntryKind], judged: Judged) -> EntryKind:
-        """Return the entry for a record with its present meaning, after an internal fault; must not raise an error."""
+
+class RobotsCache(FileCache):
+    """Keeps the robots.txt of each origin, as compiled rules; see FileCache.
+
+    An agent is named by its product tokens, the most specific first, joined by commas.
+
+    Args:
+        fetcher: fetches robots.txt; closed with the cache.
+        store: keeps records, and is closed with the cache; None to keep none.
+        dialect: how to read files.
+        policy: how to read statuses, and how much memory the copies may take.
+        clock: the wall clock and the monotonic clock.
+        publisher: receives RobotsFetched and ComponentFailed.
+        max_wait_s: how long to wait for the fetch of another process, in seconds; only with a LeasingStore.
+        keeps_bodies: whether to keep the files from the start; see ``keep_bodies``.
+
+    Attributes:
+        fetches: how many times robots.txt was fetched.
+        normalise: converts a request target to the form that the rules compare.
+        reading: threads for large files, which other readers share; closed with the cache.
+    """
+
+    what = "robots.txt"
+    component = "cache"
+    _fetcher: PacedFetcher
+    weight_bytes: int  # the weight of FileCache, to which ``_rules`` adds the rules of new agents
+
+    def __init__(
+        self,
+        fetcher: PacedFetcher,
+        store: GuardedStore | None,
+        *,
+        dialect: Dialect,
+        policy: AccessPolicy,
+        clock: Clock,
+        publisher: Publisher,
+        max_wait_s: float = 30.0,
+        keeps_bodies: bool = False,
+    ) -> None:
+        self.reading: ReadingThreads = ReadingThreads()
+        super().__init__(
+            fetcher,
+            policy,
+            policy.options.max_entries_bytes,
+            clock,
+            publisher,
+            records=None if store is None else StoredRecords(store, self.reading, publisher, max_wait_s, clock),
+            keeps_bodies=keeps_bodies and store is None,
+        )
+        self.fetches: int = 0
+        self.normalise: Callable[[str], str] = dialect.traits.matching.normalise_target
+        self._dialect = dialect
+        self._is_of_site = dialect.traits.matching.of_site  # whether the meaning of a file depends on the site
+        self._file_rules: dict[bytes, FileRules] = {}  # maps the digests of the files in the cache to their rules
+
+    def entry(self, origin: Origin, agent: str) -> Coroutine[object, object, Copy]:
+        """Return a valid copy of the robots.txt of ``origin`` that answers ``agent``; fetch the file if necessary.
+
+        Raises:
+            ClosedError: if the cache is closed, also if it is closed during the fetch.
+            WrongEventLoop: if robots.txt is being fetched in another event loop.
+        """
+        return self._get(origin.text, origin, ROBOTS_TXT, agent)
+
+    def ask_ahead(self, origin: Origin, agent: str) -> None:
+        """Start to make a copy that answers ``agent``, and do not wait for it."""
+        if not self._closed:
+            self._flight(origin.text, origin, ROBOTS_TXT, agent)
+
+    def shut(self) -> None:
+        """See FileCache."""
+        super().shut()
+        self._file_rules.clear()
+
+    async def forget(self, origin: Origin) -> None:
+        """Drop the record of ``origin``: the next lookup fetches robots.txt, or joins a fetch in progress."""
+        self._drop(origin.text)
+        if self._records is not None:
+            await self._records.delete(origin, self._now())
+
+    def _fetch(self, request: FetchRequest) -> Coroutine[object, object, tuple[FetchResult, AccessResult | None]]:
+        return self._fetcher.fetch(request)
+
+    def _publish(self, flight: Flight, result: FetchResult, source: Source, elapsed_s: float) -> None:
+        closed = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED
+        if not (closed and result.final_url == source.robots_url):  # a closed host got no request: no fetch to count
+            self.fetches += 1
+            truncated = isinstance(result, FetchResponse) and result.truncated
+            fetched = RobotsFetched(flight.origin, result.status, source.fault, elapsed_s, source, truncated)
+            self._publisher.publish(fetched)
+
+    async def _read(self, flight: Flight, copy: Copy) -> Copy:
+        if copy.result is AccessResult.SUCCESSFUL:
+            agents = flight.agents or {self._agent}
+            if copy.body is not None and not agents <= copy.file.keys():
+                copy.file = await self._rules(copy.body, flight.origin, frozenset(agents))
+            copy.rules = copy.file
+        return copy
+
+    def _close_owned_with(self, closing: AsyncExitStack) -> None:
+        closing.push_async_callback(self._fetcher.aclose)
+        closing.callback(self.reading.close)
+
+    async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
+        """Return the rules of a file, for ``agents`` and perhaps others; all origins with this file share the rules."""
+        if len(body) > LARGE_OCTETS:
+            digest = await self.reading.run(lambda: sha256(body).digest(), is_large=True)
+        else:
+            digest = sha256(body).digest()
+        if self._is_of_site:
+            digest += origin.text.encode()
+        rules = self._file_rules.get(digest)
+        if rules is None:
+            rules = FileRules(digest, self._file_rules)
+        if missing := agents - rules.keys():
+            compiling = partial(compile_rules, body, self._dialect, origin, missing, dict(rules))
+            large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
+            self.weight_bytes += rules.add(await self.reading.run(compiling, is_large=large))
+        return rules

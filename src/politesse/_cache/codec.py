@@ -17,13 +17,13 @@ from dataclasses import MISSING, asdict, fields
 from math import isfinite
 from typing import Any, Final, TypeVar
 
-from politesse._cache.record import Copy, Moment, Record, Trouble
+from politesse._cache.outcome import DefiniteAnswer, Moment, Record, Trouble
 from politesse._pacing.host_state import BackoffRecord, HostState
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
 from politesse.verdict import AccessResult, Bound
 
-Part = TypeVar("Part", Copy, Trouble, Moment, HostState, BackoffRecord)
+Part = TypeVar("Part", DefiniteAnswer, Trouble, Moment, HostState, BackoffRecord)
 
 _RECORD: Final = b"politesse/3 "
 _STATE: Final = b"politesse-pace/1 "
@@ -35,9 +35,8 @@ _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
 def encode(record: Record, key: str) -> bytes:
     """Return ``record`` as octets that contain its key, so that ``decode`` rejects them under any other key."""
-    copy, trouble, moment = record.copy, record.trouble, record.moment
-    head = {"copy": _stored(copy), "trouble": _stored(trouble), "moment": _stored(moment), "key": key}
-    body = b"" if copy is None else copy.body
+    answer, trouble, moment, body = record
+    head = {"copy": _stored(answer), "trouble": _stored(trouble), "moment": _stored(moment), "key": key}
     return framed(_RECORD, zlib.compress(b"%b\n%b" % (_JSON.encode(head).encode(), body), zlib.Z_BEST_SPEED))
 
 
@@ -54,8 +53,8 @@ def decode(data: object, key: str) -> Record:
             raise ValueError("the content is cut off, or too long")
         text, _, body = plain.partition(b"\n")
         head = _head(text, key)
-        copy = _part(Copy, head["copy"], body=body)
-        return Record(copy, _part(Trouble, head["trouble"]), _part(Moment, head["moment"]))
+        answer = _part(DefiniteAnswer, head["copy"])
+        return Record(answer, _part(Trouble, head["trouble"]), _part(Moment, head["moment"]), body)
 
 
 def encode_state(state: HostState, key: str) -> bytes:
@@ -120,15 +119,11 @@ def _head(text: bytes, key: str) -> dict[str, Any]:
     return head
 
 
-def _stored(part: Copy | Trouble | Moment | None) -> dict[str, object] | None:
-    """Return those fields of ``part`` that do not have their default values, without the body."""
+def _stored(part: DefiniteAnswer | Trouble | Moment | None) -> dict[str, object] | None:
+    """Return those fields of ``part`` that do not have their default values."""
     if part is None:
         return None
-    return {
-        field.name: value
-        for field in fields(part)
-        if field.name != "body" and (value := getattr(part, field.name)) is not field.default
-    }
+    return {field.name: value for field in fields(part) if (value := getattr(part, field.name)) is not field.default}
 
 
 def _part(kind: type[Part], stored: dict[str, Any] | None, **given: object) -> Part | None:

@@ -27,7 +27,7 @@ from politesse._base.tasks import is_ended_from_outside
 from politesse._base.text import described
 from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.outcome import shared_lifetime_s
-from politesse._http.redirects import Hops, after_hop, first_hop
+from politesse._http.redirects import follow
 from politesse._http.signing import RequestSignature
 from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
@@ -44,6 +44,7 @@ from politesse.ports import (
     Signer,
     TurnRequest,
 )
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -51,26 +52,25 @@ if TYPE_CHECKING:
     from politesse._cache.options import AccessPolicy
     from politesse.clock import Clock
 
+CLOSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 1_000)})
+"""The statuses that may close a file."""
+
 _TARGETS_BYTES: Final = 4 * 1024 * 1024  # limits the size of all kept answers; a larger answer is not kept
 _ANSWER_BYTES: Final = 1_500
 _ORIGIN_BYTES: Final = 150
 
 
-async def fetch_guarded(fetcher: Fetcher, request: FetchRequest, publisher: Publisher) -> FetchResult:
-    """Fetch once. An exception of the fetcher is published as ComponentFailed, and returned as a fault.
+def fault_of_fetcher(error: BaseException, request: FetchRequest, publisher: Publisher) -> FetchFault:
+    """Publish an exception of a fetcher as ComponentFailed, and return it as a fault.
 
-    KeyboardInterrupt, SystemExit and the cancellation of the current task are raised.
+    KeyboardInterrupt, SystemExit and the cancellation of the current task are raised. A user's fetcher may raise any
+    other exception, even its own CancelledError. Any exception closes the site.
     """
-    try:
-        return await fetcher.fetch(request)
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        if is_ended_from_outside(error, asyncio.current_task()):
-            raise
-        # A user's fetcher may raise any exception, even its own CancelledError. Any exception closes the site.
-        publisher.publish(ComponentFailed(request.origin, "fetcher", error))
-        return internal_fault("the fetcher", error, request.url)
+    ends = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+    if ends or is_ended_from_outside(error, asyncio.current_task()):
+        raise error
+    publisher.publish(ComponentFailed(request.origin, "fetcher", error))
+    return internal_fault("the fetcher", error, request.url)
 
 
 def signed(hop: FetchRequest, signature: RequestSignature) -> FetchRequest:
@@ -88,10 +88,8 @@ def is_challenge(result: FetchResult, signature: RequestSignature) -> bool:
 
 async def with_closure(result: FetchResult, pacer: Pacer, clock: Clock) -> FetchResult:
     """Return a result; a refusal states for how long its host is closed, so that the cache does not ask earlier."""
-    if not isinstance(result, FetchResponse):
+    if not isinstance(result, FetchResponse) or result.status not in CLOSING:
         return result
-    if result.status < HTTPStatus.INTERNAL_SERVER_ERROR and result.status != HTTPStatus.TOO_MANY_REQUESTS:
-        return result  # no other answer closes a file, so the cache would not look
     try:
         host = Origin.of(result.final_url).pacing_host
     except InvalidURL:  # the fetcher has followed a redirect to a URL without an origin
@@ -195,21 +193,19 @@ class _Trip:
     Attributes:
         seconds: how long its requests were under way; the wait for a place in Admission does not count.
         permits: the permits of its requests.
-        signature: the signature of the present request.
     """
 
     seconds: float = 0.0
     permits: list[FetchPermit] = field(default_factory=list)
-    signature: RequestSignature = field(init=False)
 
 
 @dataclass(slots=True, eq=False)
 class PacedFetcher:
     """Fetches robots.txt within the pace of its host; see ``Pacer.start_fetch``.
 
-    The fetcher follows redirects itself, and each hop is paced at its own host. A closed host gets no request for
-    robots.txt either. A host is closed when it answers 429, 503 with Retry-After, or 503 as the target of a redirect.
-    If the answer opens its site, the next page waits for one interval at each host of the hops.
+    It follows redirects itself, and each hop is paced at its own host. A closed host gets no request for robots.txt
+    either. A host is closed when it answers 429, 503 with Retry-After, or 503 as the target of a redirect. If the
+    answer opens its site, the next page waits for one interval at each host of the hops.
 
     Args:
         fetcher: makes a request for each hop.
@@ -217,6 +213,7 @@ class PacedFetcher:
         clock: the clocks.
         admission: limits how many requests are under way.
         policy: decides which answers open a site, and how long they are fresh.
+        publisher: receives ComponentFailed when the fetcher raises.
         floor_s: returns the shortest pause of the gate at a host, in seconds.
         denies: returns whether the gate requests nothing from a host.
         total_timeout_s: how many seconds a fetch with redirects may take; the first hop is limited by the fetcher
@@ -229,6 +226,7 @@ class PacedFetcher:
     clock: Clock
     admission: Admission
     policy: AccessPolicy
+    publisher: Publisher
     floor_s: Callable[[str], float]
     denies: Callable[[str], bool]
     total_timeout_s: float
@@ -238,51 +236,54 @@ class PacedFetcher:
     def __post_init__(self) -> None:
         self._targets = RedirectTargets(self.policy, self.clock)
 
-    async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Fetch, unless the host of a hop is closed."""
-        trip, hops = _Trip(), Hops(request)
-        result: FetchRequest | FetchResult | None = first_hop(request)
-        while isinstance(result, FetchRequest):
-            hop = result
-            if hop.first_url:
-                answer = await self._targets.fetch(hop, partial(self._ask, trip=trip, is_limited=True))
-            else:
-                answer = await self._ask(hop, trip, is_limited=False)
-            result = after_hop(hops, hop, answer)
-        if result is None:  # this fetcher does not report redirect targets, so it has to follow redirects itself
-            result = await self._ask(request, trip, is_limited=True)
-        if not request.refresh and self.policy.opens(result):
-            for permit in trip.permits:
-                permit.opened()
-        return await with_closure(result, self.pacer, self.clock)
+    async def fetch(self, request: FetchRequest, /) -> tuple[FetchResult, AccessResult | None]:
+        """Fetch, unless the host of a hop is closed; return the answer and its meaning."""
+        trip, limit = _Trip(), self.policy.outcomes.max_redirects
+        try:
+            result = await follow(request, limit, partial(self._request, trip), partial(self._ask_target, trip))
+            if result is None:  # this fetcher does not report redirect targets, so it has to follow redirects itself
+                result = await self._request(trip, replace(request, max_redirects=limit))
+            meaning = self.policy.meaning_of(result)
+            if not request.refresh and self.policy.opens(meaning):
+                for permit in trip.permits:
+                    permit.opened()
+            if result.status in CLOSING:
+                result = await with_closure(result, self.pacer, self.clock)
+        except BaseException as error:  # noqa: BLE001 - a user's fetcher may raise any exception
+            return fault_of_fetcher(error, request, self.publisher), AccessResult.UNREACHABLE
+        return result, meaning
 
     async def aclose(self) -> None:
         """Close the wrapped fetcher."""
         await self.fetcher.aclose()
 
-    async def _ask(self, hop: FetchRequest, trip: _Trip, *, is_limited: bool) -> FetchResult:
-        """Make one request, and repeat it once if the answer asks for a signature."""
-        trip.signature = RequestSignature(self.signer, "GET", hop.url)
-        result = await self._ask_once(hop, trip, is_limited=is_limited)
-        return await self._ask_once(hop, trip, is_limited=True) if trip.signature.is_repeated else result
+    async def _ask_target(self, trip: _Trip, hop: FetchRequest) -> FetchResult:
+        """Return the answer of a redirect's target, which may be an answer to another origin."""
+        return await self._targets.fetch(hop, partial(self._request, trip))
 
-    async def _ask_once(self, hop: FetchRequest, trip: _Trip, *, is_limited: bool) -> FetchResult:
-        """Make one request, and add its seconds to the time of the fetch."""
-        permit = await self.pacer.start_fetch(self._request(hop.origin, hop.url))
-        limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
-        try:
-            if (closed := await self._closed(hop)) is not None:  # without a place, because this may wait for the store
-                return closed
-            return await self.admission.run(partial(self._send, hop, permit, trip), limit_s)
-        except GivenUp as error:
-            return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
-        finally:
-            if permit not in trip.permits:
-                permit.give_back()
-
-    def _request(self, origin: Origin, url: str) -> TurnRequest:
-        host = origin.pacing_host
-        return TurnRequest(host, origin.text, "", None, url, self.floor_s(host))
+    async def _request(self, trip: _Trip, hop: FetchRequest) -> FetchResult:
+        """Make one request in its turn, and repeat it once if the answer asks for a signature."""
+        host, signature, is_limited = hop.origin.pacing_host, None, bool(hop.first_url) or hop.max_redirects > 0
+        if self.signer is not None:
+            signature = RequestSignature(self.signer, "GET", hop.url)
+        is_again = False
+        while True:
+            turn = TurnRequest(host, hop.origin.text, "", None, hop.url, self.floor_s(host))
+            permit = await self.pacer.start_fetch(turn)
+            limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
+            try:
+                # This comes before the wait for a place, because it may wait for the store.
+                if (closed := await self._closed(hop)) is not None:
+                    return closed
+                result = await self.admission.run(partial(self._send, trip, hop, permit, signature), limit_s)
+            except GivenUp as error:
+                return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
+            finally:
+                if permit not in trip.permits:
+                    permit.give_back()
+            if is_again or signature is None or not signature.is_repeated:
+                return result
+            is_again = is_limited = True
 
     async def _closed(self, hop: FetchRequest) -> FetchFault | None:
         host = hop.origin.pacing_host
@@ -295,7 +296,14 @@ class PacedFetcher:
         wait_s = closed_until_wall - self.clock.wall()
         return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
 
-    async def _send(self, hop: FetchRequest, permit: FetchPermit, trip: _Trip, waited: bool) -> FetchResult:  # noqa: FBT001 - for Admission
+    async def _send(
+        self,
+        trip: _Trip,
+        hop: FetchRequest,
+        permit: FetchPermit,
+        signature: RequestSignature | None,
+        waited: bool,  # noqa: FBT001 - for Admission
+    ) -> FetchResult:
         """Make one request, unless the host was closed while the request ``waited`` for its place.
 
         The permit of the request ends before another request to that host gets a permit.
@@ -308,13 +316,15 @@ class PacedFetcher:
         host = last.pacing_host
         status, headers = None, None
         try:
-            result = await self.fetcher.fetch(signed(hop, trip.signature))
-            if result.final_url != trip.signature.url:  # the fetcher has followed a redirect itself
+            result = await self.fetcher.fetch(hop if signature is None else signed(hop, signature))
+            if result.final_url != hop.url:  # the fetcher has followed a redirect itself
                 with suppress(InvalidURL):  # the redirect may lead to a URL without an origin
                     last = Origin.of(result.final_url)
-            if is_challenge(result, trip.signature):
+            if signature is not None and is_challenge(result, signature):
                 return result
-            if isinstance(result, FetchResponse) and _speaks_for_host(hop, result, last.pacing_host):
+            if isinstance(result, FetchResponse) and (
+                result.status != HTTPStatus.SERVICE_UNAVAILABLE or _speaks_for_host(hop, result, last.pacing_host)
+            ):
                 status, headers = result.status, result.headers
         finally:
             elapsed_s = self.clock.monotonic() - started_mono
@@ -324,19 +334,18 @@ class PacedFetcher:
             else:
                 permit.end()
         if last.pacing_host != host:
-            answered = await self.pacer.start_fetch(self._request(last, result.final_url), made=True)
+            turn = TurnRequest(last.pacing_host, last.text, "", None, result.final_url, self.floor_s(last.pacing_host))
+            answered = await self.pacer.start_fetch(turn, made=True)
             answered.end(status, headers, elapsed_s)
             trip.permits.append(answered)
         return result
 
 
-def _speaks_for_host(hop: FetchRequest, result: FetchResponse, host: str) -> bool:
-    """Return whether a status may close its whole host, not only the origin of the robots.txt.
+def _speaks_for_host(hop: FetchRequest, response: FetchResponse, host: str) -> bool:
+    """Return whether a 503 may close its whole host, not only the origin of the robots.txt.
 
     A 503 without Retry-After from the host of the robots.txt closes only the origin (see ``outcome``), and the other
     ports of the host stay open. A 503 from another host, after a redirect, closes that host, because many origins may
     redirect to it.
     """
-    if result.status != HTTPStatus.SERVICE_UNAVAILABLE or "retry-after" in result.headers:
-        return True
-    return host != Origin.of(hop.first_url or hop.url).pacing_host
+    return "retry-after" in response.headers or host != Origin.of(hop.first_url or hop.url).pacing_host

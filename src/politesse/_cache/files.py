@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from politesse._cache.cache import FileCache
-from politesse._cache.entry import FileEntry, FileFlight, Judged
 from politesse.errors import PolitesseError
 from politesse.events import SiteFileFetched
 from politesse.page.encoding import decoded
@@ -17,8 +16,10 @@ from politesse.page.html import is_html
 from politesse.verdict import AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
+    from politesse._cache.cache import Flight
+    from politesse._cache.outcome import Copy
     from politesse.origin import Origin
-    from politesse.ports import FetchResult
+    from politesse.ports import Fetcher, FetchRequest, FetchResult
 
 _SNIFFED_BYTES: Final = 4_096
 
@@ -64,16 +65,17 @@ class SiteFile:
         return start.startswith("<") or is_html(self.body, self.content_type)
 
 
-class SiteFiles(FileCache[FileEntry]):
+class SiteFiles(FileCache):
     """Keeps files by their URL, in memory only; see FileCache.
 
     The fetcher fetches files as politely as pages, and is not closed with the cache. If the fetcher raises Disallowed,
-    the cache keeps no entry. The publisher receives SiteFileFetched and ComponentFailed.
+    the cache keeps no copy. The publisher receives SiteFileFetched and ComponentFailed.
     """
 
     what = "a file of a site"
     component = "files"
     refusals: ClassVar[tuple[type[Exception], ...]] = (PolitesseError,)
+    _fetcher: Fetcher
 
     async def get(self, origin: Origin, path: str) -> SiteFile:
         """Return the file of ``origin`` at ``path``; fetch it if necessary.
@@ -85,60 +87,62 @@ class SiteFiles(FileCache[FileEntry]):
             WrongEventLoop: if the file is being fetched in another event loop.
             PolitesseError: the fetcher refuses to fetch.
         """
-        return self._file(await self._get(origin, path))
+        return self._file(await self._get(origin.text + path, origin, path))
 
     def ask_ahead(self, origin: Origin, path: str) -> None:
         """Start to fetch a file that is unknown or due, and do not wait for it."""
-        key = self._key(origin, path)
+        key = origin.text + path
         if not self._closed and self.valid(key) is None:
-            self._flight(key, origin, path, "")
+            self._flight(key, origin, path)
 
     def peek(self, origin: Origin, path: str, *, late_s: float = 0.0) -> SiteFile | None:
         """Return the file of ``origin`` at ``path``; None if the file must be fetched first.
 
         A file still counts for ``late_s`` seconds beyond its lifetime; a failure counts only during its lifetime.
         """
-        entry = self.held(self._key(origin, path))
-        if entry is None:
+        copy = self.held(origin.text + path)
+        if copy is None:
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
-        if not entry.holds(now_mono, now_wall):
-            # The deadline is not extended by more than the age of the entry.
-            late_s = 0.0 if entry.trouble is not None else min(late_s, entry.age_s(now_mono, now_wall))
-            if not entry.holds(now_mono - late_s, now_wall - late_s):
+        if not copy.holds(now_mono, now_wall):
+            # The deadline is not extended by more than the age of the copy.
+            late_s = 0.0 if copy.trouble is not None else min(late_s, copy.age_s(now_mono, now_wall))
+            if not copy.holds(now_mono - late_s, now_wall - late_s):
                 return None
-        entry.set_back(now_mono, now_wall)
-        entry.used = True
-        return self._file(entry)
+        copy.set_back(now_mono, now_wall)
+        copy.used = True
+        return self._file(copy)
 
     def forget(self, origin: Origin) -> None:
         """Drop the files of ``origin``."""
         for key in [key for key in self.entries if key.startswith(f"{origin}/")]:
             self._drop(key)
 
-    def _file(self, entry: FileEntry) -> SiteFile:
-        source, copy = entry.source, None if entry.record is None else entry.record.copy
-        outcome = _OUTCOMES[source.result]
-        found = copy if outcome is FileOutcome.FOUND else None
+    def _file(self, copy: Copy) -> SiteFile:
+        source, outcome = copy.source, _OUTCOMES[copy.result]
+        found = copy.answer if outcome is FileOutcome.FOUND else None
         return SiteFile(
             url=source.robots_url,
             outcome=outcome,
-            body=b"" if found is None else found.body,
+            body=b"" if found is None else copy.body or b"",
             truncated=found is not None and found.cut_bytes is not None,
             status=source.status,
             final_url=source.final_url,
             fault=source.fault,
-            age_s=max(0.0, entry.age_s(self._clock.monotonic(), self._clock.wall())),
+            age_s=max(0.0, copy.age_s(self._clock.monotonic(), self._clock.wall())),
             not_before=source.not_before if outcome is FileOutcome.RETRY else None,
             content_type="" if found is None else found.content_type,
         )
 
-    def _publish(self, flight: FileFlight[FileEntry], answer: FetchResult, source: Source, elapsed_s: float) -> None:
-        del elapsed_s
-        self._publisher.publish(SiteFileFetched(flight.url, answer.status, source.fault, _OUTCOMES[source.result]))
+    async def _fetch(self, request: FetchRequest) -> tuple[FetchResult, AccessResult | None]:
+        result = await self._fetcher.fetch(request)
+        return result, self._policy.meaning_of(result)
 
-    def _entry_of_failure(self, flight: FileFlight[FileEntry], judged: Judged) -> FileEntry:
-        return FileEntry(flight.origin, flight.path, judged.standing, judged.record, judged.at_mono)
+    def _publish(self, flight: Flight, result: FetchResult, source: Source, elapsed_s: float) -> None:
+        del flight, elapsed_s
+        self._publisher.publish(
+            SiteFileFetched(source.robots_url, result.status, source.fault, _OUTCOMES[source.result])
+        )
 
 
 _OUTCOMES: Final = {

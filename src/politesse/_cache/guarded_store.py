@@ -152,26 +152,22 @@ class GuardedStore:
         if self._in_memory:
             return await call()
         async with self._places:
-            return await self._called(call, calls)
-
-    async def _called(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int) -> Result:
-        if self.closed:
-            raise StorePaused("the store is closed")
-        trial = self._pauses > 0
-        if trial:
-            self._try()
-        try:
-            result = await self._limited(call(), calls)
-        except StoreError as error:
-            pause_s = self._pause_after(error)
-            if pause_s is None:
-                raise
-            raise StoreError(f"{error}; the store is paused for {pause_s:g} s") from error
-        finally:
-            if trial:
-                self._on_trial = False
-        self._failures = self._pauses = 0
-        return result
+            if self.closed:
+                raise StorePaused("the store is closed")
+            if trial := self._pauses > 0:
+                self._try()
+            try:
+                result = await self._limited(call(), calls)
+            except StoreError as error:
+                pause_s = self._pause_after(error)
+                if pause_s is None:
+                    raise
+                raise StoreError(f"{error}; the store is paused for {pause_s:g} s") from error
+            finally:
+                if trial:
+                    self._on_trial = False
+            self._failures = self._pauses = 0
+            return result
 
     def _try(self) -> None:
         """Begin the trial after a pause; raises StorePaused during the pause and during another trial."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from politesse._base.checks import check_choice, check_ranges
 from politesse._base.constants import DAY_S, SUCCESSFUL
-from politesse._cache.record import FetchConditions
 from politesse._pacing.refusals import challenge_of
 from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
+    from politesse._cache.outcome import DefiniteAnswer
     from politesse.robots import Dialect
 
 _TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
@@ -27,6 +27,7 @@ _CHOICES: Final = {
 }
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _CLIENT_ERRORS: Final = range(400, 500)
+_STRICTNESS: Final = {"redirects": 1, "deny": 2}  # the values of FetchOptions.private_addresses
 
 
 OnForbidden: TypeAlias = Literal["allow", "disallow"]
@@ -51,8 +52,9 @@ class CacheOptions:
             seconds; a day to 30 days, or None for the choice of the dialect, in most dialects a day.
         retry_min_s: the first wait after a fault, doubled with each further fault; positive.
         retry_max_s: the longest such wait.
-        max_entries_bytes: about how much memory the compiled rules may take; the store has its own bound. The newest
-            file is kept even if it alone takes more.
+        max_entries_bytes: about how much memory the copies of robots.txt may take, most of it compiled rules; a store
+            has its own bound. The newest copy is kept even if it alone takes more. Without a store, the copies that
+            were evicted last are held as well, up to 1 MiB.
         max_site_files_bytes: about how much memory other files than robots.txt, such as data.txt, may take. The newest
             file is kept even if it alone takes more.
         max_concurrent_fetches: how many files of sites are fetched at once; positive. A fetch that takes longer than 50
@@ -133,6 +135,31 @@ class CacheOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchConditions:
+    """The settings of this crawler on which the answer to a request depends.
+
+    Attributes:
+        user_agent: the User-Agent of requests for robots.txt.
+        max_body_bytes: the fetcher's limit of a body; 0 if the fetcher does not report it.
+        private_addresses: see FetchOptions; empty if the fetcher does not report it.
+        excuses_faults: whether the fetcher reports a fault as a missing file.
+    """
+
+    user_agent: str = ""
+    max_body_bytes: int = 0
+    private_addresses: str = ""
+    excuses_faults: bool = False
+
+    def permit(self, answer: DefiniteAnswer) -> bool:
+        """Return whether an answer, perhaps of another process, could have been fetched under these conditions."""
+        return (
+            answer.user_agent in ("", self.user_agent)
+            and (answer.cut_bytes is None or answer.cut_bytes >= self.max_body_bytes)
+            and _STRICTNESS.get(answer.private_addresses, 0) >= _STRICTNESS.get(self.private_addresses, 0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """How the answers to fetches are read, and how long they are valid.
 
@@ -155,25 +182,20 @@ class AccessPolicy:
     def meaning_of(self, result: FetchResult) -> AccessResult | None:
         """Return the meaning of an answer or a fault; None for a 304 that confirms the copy."""
         if isinstance(result, FetchResponse):
-            return self.classify(result)
+            if challenge_of(result.headers):
+                return AccessResult.UNREACHABLE  # whatever the status: the server has not shown the file
+            if result.status == HTTPStatus.NOT_MODIFIED and result.conditional:
+                return None
+            return self.result_of(result.status)
         if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
             return self.outcomes.too_many_redirects
         return AccessResult.TOO_MANY_REQUESTS if result.kind is FaultKind.HOST_CLOSED else AccessResult.UNREACHABLE
 
-    def opens(self, result: FetchResult) -> bool:
-        """Return whether this answer permits requests for pages, if the site has no record."""
-        meaning = self.meaning_of(result)
+    def opens(self, meaning: AccessResult | None) -> bool:
+        """Return whether an answer with this meaning permits requests for pages, if the site has no record."""
         if meaning is AccessResult.UNREACHABLE:
             return self.outcomes.grace.opens_without_copy
         return meaning in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE, None}
-
-    def classify(self, response: FetchResponse) -> AccessResult | None:
-        """Return the meaning of a response; None for a 304 that confirms the copy."""
-        if challenge_of(response.headers):
-            return AccessResult.UNREACHABLE  # whatever the status: the server has not shown the file
-        if response.status == HTTPStatus.NOT_MODIFIED and response.conditional:
-            return None
-        return self.result_of(response.status)
 
     def result_of(self, status: int) -> AccessResult:
         """Return the meaning of a status that does not confirm a copy."""

@@ -28,27 +28,25 @@ dropped, and no record of any origin counts that is older than the dropped call.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse._cache.codec import decode, encode
 from politesse._cache.guarded_store import GuardedStore, StorePaused
-from politesse._cache.record import is_before
+from politesse._cache.outcome import Copy, Moment, Record, is_before
 from politesse.errors import ClosedError, StoreError
 from politesse.events import ComponentFailed, Publisher
-from politesse.ports import Lease, LeasingStore, VersionedRecord
+from politesse.ports import Lease, VersionedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from politesse._cache.record import Moment, Record
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
 
-Judged = TypeVar("Judged")
 Result = TypeVar("Result")
 
 LARGE_OCTETS: Final = 64 * 1024
@@ -63,41 +61,6 @@ _SPREAD: Final = 0.2
 _SOON_S: Final = 0.03  # after the end of a lease, its waiters ask within this time, one after the other
 _RENEWED_AFTER: Final = 1 / 3
 _MAX_DOUBTED: Final = 10_000
-
-
-class Loaded(NamedTuple, Generic[Judged]):
-    """The result of a load.
-
-    Attributes:
-        record: the record; None if no record can be read.
-        judged: the judgement on the record, if ``judge`` was called and has accepted the record.
-        lease: the lease under which to fetch the file, or None; ``save`` or ``release`` ends it.
-    """
-
-    record: Record | None
-    judged: Judged | None = None
-    lease: Lease | None = None
-
-
-class Records:
-    """Keeps no record; the base class of StoredRecords and LeasedRecords."""
-
-    async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
-        """Return the record of ``origin``. Only LeasedRecords calls ``judge``, to find out whether to wait."""
-        del origin, judge
-        return Loaded(None)
-
-    async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
-        """Replace the record of ``origin`` and end the lease."""
-
-    def release(self, origin: Origin, lease: Lease) -> None:
-        """End a lease without storing a record, in the background."""
-
-    async def delete(self, origin: Origin, moment: Moment) -> None:
-        """Delete the record of ``origin`` at ``moment``."""
-
-    async def aclose(self) -> None:
-        """Wait for pending calls within the time limit, then close the store; raises the errors of its ``aclose``."""
 
 
 class ReadingThreads:
@@ -129,40 +92,96 @@ class ReadingThreads:
         self._executor.shutdown(wait=False)
 
 
-@dataclass(slots=True, eq=False)
-class StoredRecords(Records):
+class StoredRecords:
     """Keeps records in a store. A StoreError is published as ComponentFailed; the cache goes on without the store.
 
     While the store is paused, no record is read or kept, and only a failed delete is published. Any other error of a
     store is raised.
 
     Args:
-        store: closed with this object.
+        store: closed with this object; in a LeasingStore, files are fetched under leases.
         reading: threads that encode and decode large records, so that the event loop goes on.
         publisher: receives ComponentFailed.
+        max_wait_s: how long to wait for the record of another process.
+        clock: measures this wait.
+        jitter: returns a number from 0 to 1, which varies the pauses between two calls.
     """
 
-    _store: GuardedStore
-    _reading: ReadingThreads
-    _publisher: Publisher
-    _doubted: OrderedDict[Origin, Moment | None] = field(default_factory=OrderedDict, init=False)  # the failed changes
-    _dropped: Moment | None = field(default=None, init=False)  # the moment of the newest dropped change
-    _is_repeating: bool = field(default=False, init=False)
+    def __init__(
+        self,
+        store: GuardedStore,
+        reading: ReadingThreads,
+        publisher: Publisher,
+        max_wait_s: float,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._leasing = store.leasing
+        self._reading = reading
+        self._publisher = publisher
+        self._max_wait_s = max_wait_s
+        self._clock = clock
+        self._jitter = jitter
+        self._doubted: OrderedDict[Origin, Moment | None] = OrderedDict()  # the failed changes
+        self._dropped: Moment | None = None  # the moment of the newest dropped change
+        self._is_repeating = False
+        self._held: dict[str, Lease] = {}
+        self._renewal: Timer | None = None
 
-    async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
-        """See Records."""
-        del judge
-        stored = await self._call(origin, self._store.get(origin.text))
-        return Loaded(None if stored is None else await self._decoded(stored, origin))
+    async def load(
+        self, origin: Origin, accept: Callable[[Record], Copy | None]
+    ) -> tuple[Record | None, Copy | None, Lease | None]:
+        """Return the record of ``origin``, None if no record can be read.
+
+        With a LeasingStore, also return the copy that ``accept`` makes of the record, or the lease under which to fetch
+        a new one, or neither after ``max_wait_s``. ``save`` or ``release`` ends the lease.
+        """
+        if self._leasing is None:
+            stored = await self._call(origin, self._store.get(origin.text))
+            return None if stored is None else await self._decoded(stored, origin), None, None
+        key, version, record = origin.text, "", None
+        wait_s, end_mono = _FIRST_WAIT_S, self._clock.monotonic() + self._max_wait_s
+        while True:
+            asking = partial(self._leasing.get_or_lease, key, version)
+            found = await self._call(origin, self._store.call(asking))
+            if isinstance(found, Lease):
+                self._hold(key, found)
+                return record, None, found
+            if isinstance(found, VersionedRecord) and found.version != version:
+                version = found.version
+                record = await self._decoded(found.record, origin)
+                accepted = None if record is None else accept(record)
+                if accepted is not None:
+                    return record, accepted, None
+                continue
+            if found is None or self._clock.monotonic() >= end_mono:
+                return record, None, None
+            left_s = wait_s if isinstance(found, VersionedRecord) else found.left_s + self._jitter() * _SOON_S
+            await self._clock.sleep(min(wait_s * (1.0 + _SPREAD * self._jitter()), left_s))
+            wait_s = min(_LONGER * wait_s, _LONGEST_WAIT_S)
 
     async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
-        """See Records."""
-        del lease
-        putting = self._store.put(origin.text, await self._encoded(record, origin))
+        """Replace the record of ``origin``, and end the lease; a newer record of a process that took it over stays."""
+        key, large = origin.text, len(record.body) > LARGE_OCTETS
+        octets = await self._reading.run(partial(encode, record, key), is_large=large)
+        putting: Coroutine[Any, Any, object]
+        if lease is None or self._leasing is None:
+            putting = self._store.put(key, octets)
+        else:
+            self._drop(key)
+            putting = self._store.call(partial(self._leasing.put_leased, key, octets, lease))
         await self._call(origin, self._change(origin, record.moment, putting))
 
+    def release(self, origin: Origin, lease: Lease) -> None:
+        """End a lease without storing a record, in the background."""
+        if self._leasing is not None:
+            self._drop(origin.text)
+            releasing = partial(self._leasing.release, origin.text, lease)
+            self._store.run(self._call(origin, self._store.call(releasing)))
+
     async def delete(self, origin: Origin, moment: Moment) -> None:
-        """See Records."""
+        """Delete the record of ``origin`` at ``moment``."""
         self._doubt(origin, moment)  # a load during the call must not bring the record back
         try:
             await self._change(origin, moment, self._store.delete(origin.text))
@@ -172,7 +191,7 @@ class StoredRecords(Records):
             self._publish(origin, error)
 
     async def aclose(self) -> None:
-        """See Records."""
+        """Wait for pending calls within the time limit, then close the store; raises the errors of its ``aclose``."""
         self._repeat_soon()
         if (error := await self._store.aclose()) is not None:
             self._publish(None, error)
@@ -227,11 +246,6 @@ class StoredRecords(Records):
         finally:
             self._is_repeating = False
 
-    async def _encoded(self, record: Record, origin: Origin) -> bytes:
-        encoding = partial(encode, record, origin.text)
-        large = record.copy is not None and len(record.copy.body) > LARGE_OCTETS
-        return await self._reading.run(encoding, is_large=large)
-
     async def _decoded(self, stored: object, origin: Origin) -> Record | None:
         """Return a record from the store, or None if it does not count; if it is damaged, publish the error."""
         decoding = partial(decode, stored, origin.text)
@@ -246,68 +260,6 @@ class StoredRecords(Records):
 
     def _publish(self, origin: Origin | None, error: StoreError) -> None:
         self._publisher.publish(ComponentFailed(origin, "store", error))
-
-
-@dataclass(slots=True, eq=False)
-class LeasedRecords(StoredRecords):
-    """Keeps records in a LeasingStore; see the module.
-
-    Args:
-        store: see StoredRecords.
-        reading: see StoredRecords.
-        publisher: see StoredRecords.
-        leasing: the LeasingStore that ``store`` wraps.
-        max_wait_s: how long to wait for the record of another process.
-        clock: measures this wait.
-        jitter: returns a number from 0 to 1, which varies the waits.
-    """
-
-    _leasing: LeasingStore
-    _max_wait_s: float
-    _clock: Clock
-    _jitter: Callable[[], float]
-    _held: dict[str, Lease] = field(default_factory=dict, init=False)
-    _renewal: Timer | None = field(default=None, init=False)
-
-    async def load(self, origin: Origin, judge: Callable[[Record], Judged | None]) -> Loaded[Judged]:
-        """Return a record that ``judge`` accepts, or the lease to fetch one, or neither after ``max_wait_s``."""
-        key, version, record = origin.text, "", None
-        wait_s, end_mono = _FIRST_WAIT_S, self._clock.monotonic() + self._max_wait_s
-        while True:
-            asking = partial(self._leasing.get_or_lease, key, version)
-            found = await self._call(origin, self._store.call(asking))
-            if isinstance(found, Lease):
-                self._hold(key, found)
-                return Loaded(record, lease=found)
-            if isinstance(found, VersionedRecord) and found.version != version:
-                version = found.version
-                record = await self._decoded(found.record, origin)
-                judged = None if record is None else judge(record)
-                if judged is not None:
-                    return Loaded(record, judged)
-                continue
-            if found is None or self._clock.monotonic() >= end_mono:
-                return Loaded(record)
-            left_s = wait_s if isinstance(found, VersionedRecord) else found.left_s + self._jitter() * _SOON_S
-            await self._clock.sleep(min(wait_s * (1.0 + _SPREAD * self._jitter()), left_s))
-            wait_s = min(_LONGER * wait_s, _LONGEST_WAIT_S)
-
-    async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
-        """See Records. If another process took over the lease, its newer record is kept."""
-        if lease is None:
-            await StoredRecords.save(self, origin, record, lease)
-            return
-        key = origin.text
-        self._drop(key)
-        putting = partial(self._leasing.put_leased, key, await self._encoded(record, origin), lease)
-        await self._call(origin, self._change(origin, record.moment, self._store.call(putting)))
-
-    def release(self, origin: Origin, lease: Lease) -> None:
-        """See Records."""
-        key = origin.text
-        self._drop(key)
-        releasing = partial(self._leasing.release, key, lease)
-        self._store.run(self._call(origin, self._store.call(releasing)))
 
     def _hold(self, key: str, lease: Lease) -> None:
         self._held[key] = lease
@@ -325,8 +277,8 @@ class LeasedRecords(StoredRecords):
         self._store.run(self._renew())
 
     async def _renew(self) -> None:
-        renewing = partial(self._leasing.renew, dict(self._held))
-        await self._call(None, self._store.call(renewing))
+        if self._leasing is not None:
+            await self._call(None, self._store.call(partial(self._leasing.renew, dict(self._held))))
         if self._held and self._renewal is None:
             lasts_s = min(lease.lasts_s for lease in self._held.values())
             self._renewal = self._clock.call_later(_RENEWED_AFTER * lasts_s, self._renew_soon)

@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from politesse._cache.files import SiteFile, SiteFiles
-    from politesse._cache.robots import Entry
+    from politesse._cache.outcome import Copy
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
     from politesse._gate.usage import AgentUsage
     from politesse.clock import Clock
     from politesse.ports import Pacer
 
-GateContext: TypeAlias = "tuple[Entry | None, HostPolicy | None, object]"
+GateContext: TypeAlias = "tuple[Copy | None, HostPolicy | None, object]"
 """The context of a verdict: the cache entry, the host policy, and tdmrep.json if its reservations are enforced.
 
 Compare contexts by equality: a verdict holds as long as its context stays equal.
@@ -87,7 +87,7 @@ class Agent:
         # If usage is enforced or policy tokens are read, rules alone do not decide.
         self._hits = {} if enforcement is not None or state.policy_tokens else state.cache.entries
 
-    def hit(self, url: str) -> tuple[Verdict, Entry] | None:
+    def hit(self, url: str) -> tuple[Verdict, Copy] | None:
         """Return the verdict on ``url`` and its entry, if fresh rules alone decide.
 
         The part of ``url`` before the third slash is the key of the entry. This part needs no validation, because every
@@ -179,12 +179,12 @@ class Agent:
             return self._denied(url, origin, policy)
         return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_EXEMPT], reason))
 
-    def known_entry(self, origin: Origin) -> Entry | None:
+    def known_entry(self, origin: Origin) -> Copy | None:
         """Return the valid entry of ``origin`` if it has the rules of this agent; start a refresh that is due."""
         entry = self.state.cache.valid(origin.text)
         return entry if entry is not None and self._answers(entry) else None
 
-    async def entry(self, origin: Origin) -> Entry:
+    async def entry(self, origin: Origin) -> Copy:
         """Return a valid entry with the rules of this agent and the policy tokens; fetch robots.txt if needed."""
         cache = self.state.cache
         while True:
@@ -241,7 +241,7 @@ class Agent:
             reason, note = Reason.REFUSED, str(answer.refusal)
         return self._refused(url, split(url)[0], reason, note, answer.not_before)
 
-    def context(self, origin: Origin, entry: Entry | None = None) -> GateContext:
+    def context(self, origin: Origin, entry: Copy | None = None) -> GateContext:
         """Return the present context of verdicts on ``origin``, or that of ``entry``."""
         state, enforcement = self.state, self._enforcement
         entry, policy = entry or state.cache.held(origin.text), state.policies.get(origin.pacing_host)
@@ -330,7 +330,7 @@ class Agent:
         """Log and publish an event; for integrations."""
         self.state.publisher.publish(event)
 
-    def _stated(self, entry: Entry | None) -> RuleSet | None:
+    def _stated(self, entry: Copy | None) -> RuleSet | None:
         """Return the rules that set the pace of an origin; empty if it has no file, None if robots.txt is unknown."""
         rules = None if entry is None else entry.rules.get(self.name)
         return _NO_FILE if rules is None and entry is not None and entry.answers(self.name) else rules
@@ -358,7 +358,7 @@ class Agent:
             return self._refused(url, origin, Reason.POLICY_DENY, policy.reason)
         return self._made(url, Judgement(WITHOUT_RULE[Reason.POLICY_DENY], policy.reason))
 
-    def _evidence(self, url: str, target: str, entry: Entry) -> Evidence:
+    def _evidence(self, url: str, target: str, entry: Copy) -> Evidence:
         """Return the evidence of host policies and robots.txt about ``url``."""
         rules = entry.rules.get(self.name)
         site_usage: StatesUsage | None = None if rules is None else rules.site_usage
@@ -369,11 +369,11 @@ class Agent:
         is_private = is_fault_of_kind(entry.source, FaultKind.ADDRESS)
         return Evidence(url, target, normalise, policy, entry.source.result, rules, site_usage, is_private=is_private)
 
-    def _answers(self, entry: Entry) -> bool:
+    def _answers(self, entry: Copy) -> bool:
         return all(map(entry.answers, self._all_names))
 
     def _made(
-        self, url: str, judgement: Judgement, entry: Entry | None = None, site_usage: StatesUsage | None = None
+        self, url: str, judgement: Judgement, entry: Copy | None = None, site_usage: StatesUsage | None = None
     ) -> Verdict:
         """Make a verdict; see ``Judgement.basis``."""
         match, now_mono, now_wall = judgement.match, self.clock.monotonic(), self.clock.wall()

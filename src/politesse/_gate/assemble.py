@@ -13,13 +13,12 @@ import aiohttp
 from politesse._base.checks import check_choice, check_types, wrong_type
 from politesse._base.text import type_name
 from politesse._cache.admission import Admission
+from politesse._cache.cache import RobotsCache
 from politesse._cache.fetching import PacedFetcher
 from politesse._cache.files import SiteFiles
 from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.host_memory import StoredHosts
-from politesse._cache.options import CacheOptions
-from politesse._cache.record import FetchConditions
-from politesse._cache.robots import RobotsCache
+from politesse._cache.options import CacheOptions, FetchConditions
 from politesse._gate.agent import Agent
 from politesse._gate.identity import Identity
 from politesse._gate.judge import HostPolicies
@@ -42,7 +41,6 @@ from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import FetchOptions
 from politesse.origin import Origin
 from politesse.robots import Dialect
-from politesse.stores.memory import MemoryStore
 from politesse.stores.sqlite import store_at
 from politesse.verdict import AccessResult
 
@@ -169,13 +167,21 @@ def assemble(options: GatekeeperOptions) -> GateState:
         clock,
         admission,
         policy,
+        publisher,
         policies.floor_s,
         policies.denies if options.mode == "enforce" else lambda _: False,
         total_timeout_s=limit_s,
         signer=options.signer,
     )
     cache = RobotsCache(
-        paced, store, dialect=options.dialect, policy=policy, clock=clock, publisher=publisher, max_wait_s=limit_s
+        paced,
+        store,
+        dialect=options.dialect,
+        policy=policy,
+        clock=clock,
+        publisher=publisher,
+        max_wait_s=limit_s,
+        keeps_bodies=ledger is not None or bool(purposes) or policy_tokens is not None,
     )
     state = GateState(
         identity=identity,
@@ -203,8 +209,9 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
     publisher = state.publisher
 
     def files_for(agent: Agent, max_days: int) -> SiteFiles:
-        pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher, admission, state)
         policy = options.file_policy(max_days)
+        limit = policy.outcomes.max_redirects
+        pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher, admission, state, limit)
         return SiteFiles(pages, policy, options.max_site_files_bytes, state.clock, publisher)
 
     # The agent that fetches tdmrep.json must not enforce usage: it would need tdmrep.json first.
@@ -244,8 +251,8 @@ def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFe
 
 def _store_and_pacer(
     options: GatekeeperOptions, pacing: PacingOptions, resolver: Resolver | None, clock: Clock, publisher: Publisher
-) -> tuple[GuardedStore, Pacer]:
-    """Return the store and the pacer.
+) -> tuple[GuardedStore | None, Pacer]:
+    """Return the store, or None without one, and the pacer.
 
     If the store outlives the process, and there is no fleet, the pacer keeps the states of hosts in the store.
     """
@@ -255,13 +262,13 @@ def _store_and_pacer(
     if fleet is not None:
         fleet_wire(fleet)  # raises ConfigurationError before the store is opened
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
-    is_of_processes = store.leasing is not None and store.outlives
-    if is_of_processes and fleet is None and pacing.scope != PER_PROCESS:
+    lasting = store if store is not None and store.outlives else None
+    if lasting is not None and lasting.leasing is not None and fleet is None and pacing.scope != PER_PROCESS:
         raise ConfigurationError(
             f"store={options.store!r}: several processes share it, and each would have a pace of its own: a site would "
             "meet them all at once. Give fleet= as well, or PacingOptions(scope='process') if that is intended"
         )
-    memory = partial(StoredHosts, store=store, clock=clock, publisher=publisher) if store.outlives else None
+    memory = None if lasting is None else partial(StoredHosts, store=lasting, clock=clock, publisher=publisher)
 
     def find() -> SharedPacer:
         return pacer_of_loop(pacing, fleet, options.resolver, clock) if shared is None else shared
@@ -271,8 +278,8 @@ def _store_and_pacer(
 
 def _store(
     given: Store | str | os.PathLike[str] | None, fleet: FleetOptions | None, *, timeout_s: float, clock: Clock
-) -> GuardedStore:
-    """Return the store of records, by default the store of the fleet, or a MemoryStore."""
+) -> GuardedStore | None:
+    """Return the store of records, by default the store of the fleet, or None."""
     store: Store
     if given is not None:
         store = store_at(given, clock=clock) if isinstance(given, str | os.PathLike) else given
@@ -281,7 +288,7 @@ def _store(
 
         store = RedisStore(fleet.url, prefix=fleet.prefix)
     else:
-        store = MemoryStore()
+        return None
     return GuardedStore(store, timeout_s=timeout_s, clock=clock)
 
 

@@ -68,11 +68,11 @@ class Gatekeeper(AsyncOnly, AgentView):
             host, and a closed gate leaves its pace to the later gates of the process. Each gate keeps its own
             ``min_delay_s``; of the other PacingOptions, the strictest value of the open gates counts.
         store: keeps the records: a Store, or the path of a file for a SqliteStore. The path may be a URL:
-            ``"sqlite:///robots.db"`` is relative, and ``"sqlite:////var/lib/robots.db"`` is absolute. By default, this
-            process keeps the records in its memory, up to 64 MiB. A store that outlives the process also keeps the
-            last request, the closure and the backoff of each host. The gatekeeper closes the store. A
-            LeasingStore, such as a RedisStore, needs a ``fleet``, because each process would otherwise have its own
-            pace. To permit a pace for each process, set ``PacingOptions(scope="process")``.
+            ``"sqlite:///robots.db"`` is relative, and ``"sqlite:////var/lib/robots.db"`` is absolute. Without a store,
+            the gate keeps only compiled rules. A store that outlives the process also keeps the last request, the
+            closure and the backoff of each host. The gatekeeper closes the store. A LeasingStore, such as a RedisStore,
+            needs a ``fleet``, because each process would otherwise have its own pace. To permit a pace for each
+            process, set ``PacingOptions(scope="process")``.
         fleet: a Redis or Valkey: its URL, such as ``"redis://host:6379/0"``, or FleetOptions. All processes and
             machines with the same fleet behave as a single crawler. A fleet needs the extra ``redis``, and connects
             when it is first needed. Redis paces the requests of all processes together, and keeps the demands of hosts.
@@ -182,6 +182,9 @@ class Gatekeeper(AsyncOnly, AgentView):
     def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> AgentView:
         """Return a view of this gatekeeper for other product tokens; all views share the cache.
 
+        Make the views before the first check: without a store, a robots.txt that was read for fewer agents is fetched
+        once more when another agent needs it.
+
         Args:
             tokens: the product token, or several tokens, the most specific first.
             user_agent: the User-Agent that this agent sends with page requests; the gatekeeper's own by default.
@@ -193,6 +196,7 @@ class Gatekeeper(AsyncOnly, AgentView):
         """
         self.state.check_open()
         names = checked_names("tokens", tokens)
+        self.state.cache.keep_bodies()
         return AgentView(self.state, Identity.of(user_agent or self.identity.user_agent, names))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:

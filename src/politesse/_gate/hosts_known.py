@@ -22,7 +22,7 @@ from politesse.verdict import Bound
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from politesse._cache.robots import Entry
+    from politesse._cache.outcome import Copy
     from politesse._gate.state import GateState
     from politesse.origin import Origin
     from politesse.ports import Pacer
@@ -32,20 +32,20 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     """Return the status of each host, with its pace for ``agent``; busy hosts come first."""
     cache, now_mono, now_wall = state.cache, state.clock.monotonic(), state.clock.wall()
     fetching = cache.being_fetched
-    entries: defaultdict[str, list[Entry]] = defaultdict(list)
-    for entry in cache.entries.values():
-        entries[entry.origin.pacing_host].append(entry)
+    copies: defaultdict[str, list[Copy]] = defaultdict(list)
+    for copy in cache.entries.values():
+        copies[copy.origin.pacing_host].append(copy)
     unknown: defaultdict[str, list[Origin]] = defaultdict(list)
     for key, origin in fetching.items():
         if key not in cache.entries:
             unknown[origin.pacing_host].append(origin)
     paces = state.pacer.hosts()
     hosts = {}
-    for host in dict.fromkeys([*paces, *entries, *unknown]):
-        pace = _pace(state, agent, host, paces.get(host), entries[host], now_mono, now_wall)
+    for host in dict.fromkeys([*paces, *copies, *unknown]):
+        pace = _pace(state, agent, host, paces.get(host), copies[host], now_mono, now_wall)
         open_wall = pace.closed_until or now_wall  # robots.txt is not fetched while its host is closed
         robots = [
-            *(_robots(entry, now_mono, now_wall, open_wall, fetching) for entry in entries[host]),
+            *(_robots(copy, now_mono, now_wall, open_wall, fetching) for copy in copies[host]),
             *(RobotsStatus(origin, fetching=True) for origin in unknown[host]),
         ]
         hosts[host] = replace(pace, robots=tuple(robots))
@@ -68,16 +68,16 @@ def held_longest(pacer: Pacer) -> str:
     return f", {pacer.in_flight} turns under way, {pacer.waiting} waiting, {held}{away}"
 
 
-def _robots(entry: Entry, now_mono: float, now_wall: float, open_wall: float, fetching: Container[str]) -> RobotsStatus:
-    source = entry.source
+def _robots(copy: Copy, now_mono: float, now_wall: float, open_wall: float, fetching: Container[str]) -> RobotsStatus:
+    source = copy.source
     return RobotsStatus(
-        entry.origin,
+        copy.origin,
         source.result,
         source.status,
         source.fault,
-        age_s=max(0.0, entry.age_s(now_mono, now_wall)),
-        fetching=str(entry.origin) in fetching,
-        next_fetch=max(now_wall + entry.due_in_s(now_mono, now_wall), open_wall),
+        age_s=max(0.0, copy.age_s(now_mono, now_wall)),
+        fetching=str(copy.origin) in fetching,
+        next_fetch=max(now_wall + copy.due_in_s(now_mono, now_wall), open_wall),
     )
 
 
@@ -86,24 +86,24 @@ def _pace(
     agent: str,
     host: str,
     known: HostStatus | None,
-    entries: list[Entry],
+    copies: list[Copy],
     now_mono: float,
     now_wall: float,
 ) -> HostStatus:
     """Return the status of a host with the slower of two paces: of the pacer, and of the robots.txt of its origins."""
     policy = state.policies.get(host)
     options = state.pacing if policy is None else policy.pacing(state.pacing)
-    rules = [entry.rules[agent] for entry in entries if agent in entry.rules]
+    rules = [copy.rules[agent] for copy in copies if agent in copy.rules]
     stated, open_wall = stated_pace(rules, now_wall, options), visit_from(rules, now_wall)
     if known is None:
         known = HostStatus(host, 0.0, stated.bound_by, now_wall)
     if stated.interval_s > known.interval_s:
         # The pacer learns this pace with the first turn. Until then the interval counts from the fetch of robots.txt.
-        since_s = min((entry.age_s(now_mono, now_wall) for entry in entries), default=inf)
+        since_s = min((copy.age_s(now_mono, now_wall) for copy in copies), default=inf)
         next_wall = max(known.not_before, now_wall - since_s + stated.interval_s)
         known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before=next_wall)
     # If no origin of the host is open, its next request is for the robots.txt that may be fetched first.
-    sources = [entry.source for entry in entries]
+    sources = [copy.source for copy in copies]
     if all(source.of_host or (source.result in CLOSED and not state.reports) for source in sources):
         open_wall = max(open_wall, min([source.not_before or now_wall for source in sources], default=now_wall))
     return replace(known, not_before=max(known.not_before, open_wall))

@@ -29,7 +29,7 @@ from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, StatesU
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._cache.robots import Entry
+    from politesse._cache.outcome import Copy
     from politesse.robots import RuleSet
 
 _WHOLE_SITE: Final = {
@@ -164,7 +164,7 @@ class Judgement(NamedTuple):
     note: str = ""
     not_before: float | None = None
 
-    def basis(self, agent: str, entry: Entry | None, now_mono: float, site_usage: StatesUsage | None) -> VerdictBasis:
+    def basis(self, agent: str, entry: Copy | None, now_mono: float, site_usage: StatesUsage | None) -> VerdictBasis:
         """Return the basis of a verdict. It names the source of ``entry``, unless a host policy decided."""
         if entry is None or self.match.reason in BY_POLICY:
             return VerdictBasis(agent, None, now_mono, site_usage, self.note)

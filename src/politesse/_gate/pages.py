@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from politesse._cache.admission import Admission, GivenUp
-from politesse._cache.fetching import fetch_guarded, is_challenge, signed, with_closure
+from politesse._cache.fetching import fault_of_fetcher, is_challenge, signed, with_closure
 from politesse._cache.files import SiteFile
 from politesse._gate.data_txt import DataRecord, DataTxt
-from politesse._http.redirects import Hops, after_hop, first_hop
+from politesse._http.redirects import follow
 from politesse._http.signing import RequestSignature
 from politesse.errors import Disallowed
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
@@ -20,8 +20,8 @@ from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verd
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from politesse._cache.outcome import Copy
     from politesse._cache.records import ReadingThreads
-    from politesse._cache.robots import Entry
     from politesse._gate.data_txt import FieldNames
     from politesse._gate.state import GateState
     from politesse._gate.turn import Turn
@@ -122,12 +122,12 @@ async def read_data_txt(file: SiteFile, reading: ReadingThreads, fields: FieldNa
     return DataTxtAnswer(file, await reading.run(partial(DataTxt.parse, file.body, fields=fields), is_large=large))
 
 
-async def read_sitemaps(entry: Entry, reading: ReadingThreads, agent: str) -> Sitemaps:
-    """Return the sitemaps that the robots.txt of ``entry`` lists; the entry must have an answer for ``agent``."""
-    rules = entry.rules.get(agent)
+async def read_sitemaps(copy: Copy, reading: ReadingThreads, agent: str) -> Sitemaps:
+    """Return the sitemaps that the robots.txt of ``copy`` lists; the copy must have an answer for ``agent``."""
+    rules = copy.rules.get(agent)
     lines = SitemapLines("") if rules is None else rules.sitemap_lines
     urls, rejected = await reading.run(lines.check, is_large=lines.weight_bytes > _CHECK_IN_THREAD_BYTES)
-    return Sitemaps(urls, rejected, entry.source)
+    return Sitemaps(urls, rejected, copy.source)
 
 
 def denied_file(url: str, verdict: Verdict) -> SiteFile:
@@ -155,6 +155,7 @@ class PageFetcher:
         publisher: receives ComponentFailed when the fetcher raises.
         admission: limits the requests under way; waiting for a turn does not count.
         state: the gate's pacer, clock and signer.
+        max_redirects: how many redirects to follow.
     """
 
     take_turn: Callable[[str], Awaitable[Turn]]
@@ -162,39 +163,38 @@ class PageFetcher:
     publisher: Publisher
     admission: Admission
     state: GateState
+    max_redirects: int
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Fetch once, with all redirects."""
-        hops = Hops(request)
-        step: FetchRequest | FetchResult | None = first_hop(request)
-        while isinstance(step, FetchRequest):
-            hop = step
-            try:
-                result = await self._request(hop)
-            except Disallowed as error:
-                if not hop.first_url:
-                    raise
-                detail = f"a redirect to a URL that may not be requested: {error}"
-                return FetchFault(FaultKind.REDIRECT_TARGET, detail[:_MAX_DETAIL], hop.url)
-            if isinstance(result, FetchFault) and result.private:
-                result = replace(result, private=None)  # a page must not lead to a private address of another host
-            step = after_hop(hops, hop, result)
         # If the target is unknown, the fetcher must not follow redirects itself, because the gate has not permitted
         # them.
         unnamed = "a redirect, and the fetcher does not name its target"
-        result = step or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
+        result = await follow(request, self.max_redirects, self._ask)
+        result = result or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
         return await with_closure(result, self.state.pacer, self.state.clock)
 
     async def aclose(self) -> None:
         """Do nothing: the owner of the fetcher closes it."""
 
-    async def _request(self, hop: FetchRequest, signature: RequestSignature | None = None) -> FetchResult:
+    async def _ask(self, hop: FetchRequest) -> FetchResult:
+        """Return the answer to one hop; raise Disallowed if the first hop is not permitted."""
+        try:
+            result = await self._request(hop, RequestSignature(self.state.signer, "GET", hop.url))
+        except Disallowed as error:
+            if not hop.first_url:
+                raise
+            detail = f"a redirect to a URL that may not be requested: {error}"
+            return FetchFault(FaultKind.REDIRECT_TARGET, detail[:_MAX_DETAIL], hop.url)
+        if isinstance(result, FetchFault) and result.private:
+            return replace(result, private=None)  # a page must not lead to a private address of another host
+        return result
+
+    async def _request(self, hop: FetchRequest, signature: RequestSignature) -> FetchResult:
         """Make one request in its turn, and repeat it once if the answer asks for a signature."""
-        signature = signature or RequestSignature(self.state.signer, "GET", hop.url)
         with await self.take_turn(hop.url) as turn:
             try:
-                request = signed(hop, signature)
-                result = await self.admission.run(lambda _: fetch_guarded(self.fetcher, request, self.publisher))
+                result = await self.admission.run(lambda _: self._send(signed(hop, signature)))
             except GivenUp as error:
                 return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
             if not is_challenge(result, signature):
@@ -202,3 +202,9 @@ class PageFetcher:
                     turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
                 return result
         return await self._request(hop, signature)
+
+    async def _send(self, request: FetchRequest) -> FetchResult:
+        try:
+            return await self.fetcher.fetch(request)
+        except BaseException as error:  # noqa: BLE001 - a user's fetcher may raise any exception
+            return fault_of_fetcher(error, request, self.publisher)

@@ -16,8 +16,8 @@ from politesse.fetch._addresses import PublicResolver, is_private_literal
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from politesse._cache.cache import RobotsCache
     from politesse._cache.files import SiteFiles
-    from politesse._cache.robots import RobotsCache
     from politesse._gate.identity import Identity
     from politesse._gate.usage import PolicyTokens, Reservations
     from politesse._pacing.pace import PacingOptions

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,6 @@ from cachetools import LRUCache
 
 from politesse._base.checks import wrong_type
 from politesse._base.constants import DAY_S, ROBOTS_TXT
-from politesse._cache.entry import Flight, Flights
 from politesse._gate.identity import checked_token
 from politesse._gate.judge import EnforcedUsage, Evidence, judge
 from politesse._gate.turn import holds_turn_at
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from politesse._cache.files import SiteFile, SiteFiles
+    from politesse._cache.outcome import Copy
     from politesse._cache.records import ReadingThreads
-    from politesse._cache.robots import Entry
     from politesse._gate.agent import Agent
     from politesse.origin import Origin
     from politesse.robots import RuleSet
@@ -86,7 +86,7 @@ class Reservations:
         self.files = files
         self._reading = reading
         self._read: LRUCache[str, tuple[bytes, Reserved]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_weight_bytes)
-        self._flights: Flights[Flight[None]] = Flights()
+        self._ahead: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
     def known(self, origin: Origin, *, late_s: float = 0.0) -> Reserved | None:
@@ -110,13 +110,18 @@ class Reservations:
     def ask_ahead(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> None:
         """Start to fetch and parse tdmrep.json."""
         key = str(origin)
-        if not self._closed and self._flights.get(key) is None:
-            self._flights.start(key, Flight(), self._learn_ahead(origin, get), f"tdmrep.json of {origin}")
+        if not self._closed and key not in self._ahead:
+            # The context is empty: the task must not hold the caller's turns.
+            loop, name = asyncio.get_running_loop(), f"tdmrep.json of {origin}"
+            self._ahead[key] = loop.create_task(self._learn_ahead(origin, get), name=name, context=Context())
+            self._ahead[key].add_done_callback(lambda _: self._ahead.pop(key, None))
 
     async def aclose(self) -> None:
         """Cancel the fetches of ``ask_ahead``."""
         self._closed = True
-        tasks = self._flights.close("the gatekeeper was closed while a tdmrep.json was fetched")
+        tasks = [*self._ahead.values()]
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _learn_ahead(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> None:
@@ -185,7 +190,7 @@ class AgentUsage:
         self._purposes = agent.state.purposes
         self._reservations = agent.state.reservations
 
-    def known(self, evidence: Evidence, entry: Entry) -> Evidence | None:
+    def known(self, evidence: Evidence, entry: Copy) -> Evidence | None:
         """Return ``evidence`` with the preferences to enforce, or None if tdmrep.json has to be fetched first."""
         if not self._needs_tdmrep(evidence.target):
             return self.enforced(evidence, None)
@@ -236,7 +241,7 @@ class AgentUsage:
     def _needs_tdmrep(self, target: str) -> bool:
         return Purpose.TDM in self._purposes and target not in _NOT_ENFORCED
 
-    def _known_reserved(self, entry: Entry) -> Reserved | None:
+    def _known_reserved(self, entry: Copy) -> Reserved | None:
         """Return the reservations of tdmrep.json, or None if the file has to be fetched first."""
         agent, state = self._agent, self._agent.state
         own_name, url, normalise = state.identity.agent, f"{entry.origin}{TDMREP_JSON}", state.cache.normalise

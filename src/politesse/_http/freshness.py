@@ -34,7 +34,7 @@ def freshness_lifetime_s(headers: Mapping[str, str], received_wall: float) -> fl
     ``Date``. RFC 9111 5.2.2: ``no-store`` and ``no-cache`` mean 0. RFC 9111 4.2.3: the age is subtracted. The result is
     0 or negative for a stale response. ``s-maxage`` applies to shared caches only, and is ignored.
     """
-    directives = cache_control(headers.get("cache-control", ""))
+    directives = cache_control(headers["cache-control"]) if "cache-control" in headers else {}
     if "no-store" in directives or "no-cache" in directives:
         return 0.0
     if "max-age" in directives:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import BLANKS, public_url
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, escaped, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 from politesse.robots.pattern import without_dot_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from politesse.ports import Validators
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 """The statuses whose Location is followed."""
@@ -52,11 +57,7 @@ class Hops:
     @property
     def conditions(self) -> dict[str, str]:
         """The conditional headers of the current request; empty if the copy came from another URL."""
-        validators = self.request.validators
-        if validators is None or validators.url != self.url:
-            return {}
-        conditions = {"If-None-Match": validators.etag, "If-Modified-Since": validators.last_modified}
-        return {name: value for name, value in conditions.items() if value}
+        return conditions_of(self.request.validators, self.url)
 
     @property
     def signature(self) -> dict[str, str]:
@@ -80,36 +81,68 @@ class Hops:
 
     def fault(self, kind: FaultKind, detail: str, status: int | None = None, *, location: str = "") -> FetchFault:
         """Return a fault of the current request."""
-        return FetchFault(kind, detail[:_MAX_DETAIL], self.url, status, location=location)
+        return fault_at(self.url, kind, detail, status, location=location)
 
 
-def first_hop(request: FetchRequest) -> FetchRequest:
-    """Return a request that follows no redirects; each redirect becomes another request."""
-    return replace(request, max_redirects=0, last=request.max_redirects < 1, signature=None)
+def fault_at(url: str, kind: FaultKind, detail: str, status: int | None = None, *, location: str = "") -> FetchFault:
+    """Return a fault of the request to ``url``."""
+    return FetchFault(kind, detail[:_MAX_DETAIL], url, status, location=location)
 
 
-def after_hop(hops: Hops, hop: FetchRequest, result: FetchResult) -> FetchRequest | FetchResult | None:
-    """Return the next hop, or the result after the last hop; None if the fetcher does not report the target."""
-    if not isinstance(result, FetchFault) or result.kind is not FaultKind.REDIRECT_LIMIT or result.final:
-        return result
-    if not result.location:
-        return None
-    target = hops.redirect(result.status or 0, result.location)
+def conditions_of(validators: Validators | None, url: str) -> dict[str, str]:
+    """Return the conditional headers of a request to ``url``; empty if the copy came from another URL."""
+    if validators is None or validators.url != url:
+        return {}
+    conditions = {"If-None-Match": validators.etag, "If-Modified-Since": validators.last_modified}
+    return {name: value for name, value in conditions.items() if value}
+
+
+def unfollowed(request: FetchRequest, status: int, location: str) -> FetchFault:
+    """Return the fault for a redirect that a fetcher leaves to its caller; it names the target."""
+    hops = Hops(request)
+    target = hops.redirect(status, location)
     if isinstance(target, FetchFault):
         return target
-    origin, url = target
-    hops.seen.append(url)
-    # After a public host, no hop may reach a private address. If it is unknown whether the host was public, it may
-    # redirect to itself, but not to a private address of another host.
-    was_public = origin.host != hop.origin.host if result.private is None else not result.private
-    return replace(
-        hop,
-        origin=origin,
-        path=url.removeprefix(str(origin)),
-        redirected=hop.redirected or was_public,
-        first_url=hops.request.first_url or hops.request.url,
-        last=len(hops.seen) > hops.request.max_redirects,
-    )
+    return hops.fault(FaultKind.REDIRECT_LIMIT, "a redirect that was not followed", status, location=target[1])
+
+
+async def follow(
+    request: FetchRequest,
+    max_redirects: int,
+    ask: Callable[[FetchRequest], Awaitable[FetchResult]],
+    ask_target: Callable[[FetchRequest], Awaitable[FetchResult]] | None = None,
+) -> FetchResult | None:
+    """Return the answer at the end of a chain of redirects; None if the fetcher does not report a target.
+
+    Args:
+        request: the first request, with ``max_redirects=0``.
+        max_redirects: how many redirects to follow.
+        ask: makes one request.
+        ask_target: makes a request to the target of a redirect; by default ``ask``.
+    """
+    hop, result, hops = request, await ask(request), None
+    while isinstance(result, FetchFault) and result.kind is FaultKind.REDIRECT_LIMIT and not result.final:
+        if not result.location:
+            return None
+        hops = hops or Hops(replace(request, max_redirects=max_redirects))
+        target = hops.redirect(result.status or 0, result.location)
+        if isinstance(target, FetchFault):
+            return target
+        origin, url = target
+        hops.seen.append(url)
+        # After a public host, no hop may reach a private address. If it is unknown whether the host was public, it may
+        # redirect to itself, but not to a private address of another host.
+        was_public = origin.host != hop.origin.host if result.private is None else not result.private
+        hop = replace(
+            hop,
+            origin=origin,
+            path=url.removeprefix(str(origin)),
+            redirected=hop.redirected or was_public,
+            first_url=request.first_url or request.url,
+            last=len(hops.seen) > max_redirects,
+        )
+        result = await (ask_target or ask)(hop)
+    return result
 
 
 def resolved(base: str, reference: str) -> tuple[Origin, str]:

@@ -173,12 +173,12 @@ def _decoded(stored: StoredRecord) -> tuple[dict[str, Any], bytes]:
         return head | {"error": str(error)}, b""
     names = "result status final_url fault since_wall last_wall failures retry_wall"
     trouble = None if record.trouble is None else record_of(record.trouble, names)
-    if record.copy is None:
+    if record.answer is None:
         return head | {"copy": None, "trouble": trouble}, b""
     names = "result status final_url confirmed_wall fresh_until_wall etag last_modified fault"
-    copy = record_of(record.copy, names) | {"bytes": len(record.copy.body)}
+    copy = record_of(record.answer, names) | {"bytes": len(record.body)}
     copy["fetched"] = copy.pop("confirmed")
-    return head | {"copy": copy, "trouble": trouble}, record.copy.body
+    return head | {"copy": copy, "trouble": trouble}, record.body
 
 
 def _exported(record: dict[str, Any], body: bytes) -> dict[str, Any]:

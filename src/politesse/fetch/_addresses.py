@@ -133,8 +133,8 @@ class PublicResolver(AbstractResolver):
 class AddressGuard(AbstractResolver):
     """Checks every address of a fetch; see the module.
 
-    By default the first hop may go to any address, so that a crawler can request ``localhost``. After a hop to a public
-    address, no later hop may go to a private address.
+    By default the first request may go to any address, so that a crawler can request ``localhost``. The redirect of a
+    server at a public address must not lead to a private address.
 
     Args:
         resolver: finds the addresses.
@@ -146,7 +146,7 @@ class AddressGuard(AbstractResolver):
     Attributes:
         refusal: the refused connection and the reason, as a phrase; empty without a refusal.
         kind: the FaultKind of a refusal.
-        public_only: whether the current hop must go to a public address.
+        public_only: whether the fetch must go to a public address.
     """
 
     def __init__(
@@ -162,32 +162,27 @@ class AddressGuard(AbstractResolver):
         self._follows_seen = private_addresses == "redirects"
         self.public_only = private_addresses == "deny"
         self._seen_public = False
-        self._seen_before = False  # the value of ``_seen_public`` before the current hop
+        self._seen_before = False  # the value of ``_seen_public`` before the fetch
         self._lookup_s = lookup_s
         self.refusal = ""
         self.kind = FaultKind.ADDRESS
 
-    def next_hop(self) -> None:
-        """Start the next hop, which follows a redirect."""
-        self.kind = FaultKind.REDIRECT_TARGET
-        if self._follows_seen:
-            self.public_only = self._seen_public
-
     def after_public(self) -> None:
-        """Start with the target of a redirect that a server at a public address sent in an earlier fetch."""
-        self._seen_public = True
-        self.next_hop()
+        """Check the target of a redirect that a server at a public address has sent."""
+        self.kind = FaultKind.REDIRECT_TARGET
+        self._seen_public = self._seen_before = True
+        if self._follows_seen:
+            self.public_only = True
 
     @property
     def private(self) -> bool | None:
-        """Whether all hops so far went to private addresses; None if a foreign resolver found an address."""
+        """Whether this and all earlier hops went to private addresses; None if a foreign resolver found the address."""
         if not self._seen_public:
             return True
         return None if self._blind else False
 
     def permits_host(self, host: str) -> bool:
         """Check the host of a URL if it is an IP literal, which aiohttp does not resolve. Names are checked later."""
-        self._seen_before = self._seen_public
         address = _literal(host)
         if address is None:
             self._seen_public = self._seen_public or self._blind

@@ -1,8 +1,9 @@
-"""Fetches robots.txt and other files with aiohttp: checks each hop, limits time and size, and returns faults as values.
+"""Fetches robots.txt and other files with aiohttp: one request, limited in time and size; returns faults as values.
 
 Theory of operation. All fetches share a client session and its connector, which may be a borrowed connector. They share
-no state: a fetch uses no cookies, no credentials and no connection of another fetch (``_client``). This module follows
-redirects itself, so that each target passes ``Hops.redirect`` and the AddressGuard of the fetch. The bounds are:
+no state: a fetch uses no cookies, no credentials and no connection of another fetch (``_client``). A redirect is a
+fault that names its target: the gate follows it with another fetch. The AddressGuard of a fetch checks its addresses.
+The bounds are:
 
 =============  ==================================================  ==================================================
 phase          bound                                               where
@@ -15,7 +16,7 @@ head           64 KiB, interim responses included                  ``_client`` (
 body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; ``_client``
                octets on the wire
 dead body      a check of the connection every second              ``_read_some``
-fetch          ``total_timeout_s``, all hops together              ``fetch``
+fetch          ``total_timeout_s``                                 ``fetch``
 =============  ==================================================  ==================================================
 
 Every fault of a server becomes a FetchFault. Only a cancellation or a bug raises an exception.
@@ -40,12 +41,12 @@ from politesse._base.constants import SUCCESSFUL
 from politesse._base.text import without_tls
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.fields import joined_fields
-from politesse._http.redirects import REDIRECTS, Hops
+from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
 from politesse.errors import ConfigurationError
 from politesse.fetch._addresses import GUARD, AddressGuard, resolver_of
 from politesse.fetch._client import SharedClient, WatchedResponse
 from politesse.fetch._options import FetchOptions
-from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult, Resolver
+from politesse.ports import FaultKind, FetchRequest, FetchResponse, FetchResult, Resolver
 
 _INSPECT_S: Final = 1.0
 # A response may take 8 octets on the wire for each octet of ``max_body_bytes``. A chunk of 1 octet takes 6 octets on
@@ -55,7 +56,7 @@ _LOCALHOST: Final = re.compile(r"(?:.*\.)?localhost\.?", re.IGNORECASE)  # RFC 6
 
 
 class AiohttpFetcher:
-    """The default Fetcher of politesse.
+    """The default Fetcher of politesse. It makes one hop, and reports the target of a redirect.
 
     Fetches share no state: no cookies, no netrc, no middlewares and no credentials. They share no connections, because
     the address of a connection was checked for one fetch only.
@@ -127,7 +128,7 @@ class AiohttpFetcher:
         self._client = SharedClient(self.options, headers, session)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
-        """Make one request and follow its redirects. Raises no exception except for a cancellation."""
+        """Make one request. Raises no exception except for a cancellation."""
         options = self.options
         guard = AddressGuard(
             self._resolver,
@@ -135,57 +136,39 @@ class AiohttpFetcher:
             private_addresses=options.private_addresses,
             lookup_s=options.connect_timeout_s,
         )
-        hops = Hops(request)
         if self._session is not None and (self._session.connector is None or self._session.connector.closed):
-            return hops.fault(FaultKind.INTERNAL, "the session that lends its connector is closed")
+            return fault_at(request.url, FaultKind.INTERNAL, "the session that lends its connector is closed")
         if request.redirected:
             guard.after_public()
         GUARD.set(guard)
+        headers = conditions_of(request.validators, request.url) if request.validators is not None else {}
         try:
+            url = URL(request.url, encoded=True)
+            if not guard.permits_host(url.raw_host or ""):
+                return fault_at(request.url, guard.kind, guard.refusal)
             async with asyncio.timeout(options.total_timeout_s):
-                while (answer := await self._hop(guard, hops)) is None:
-                    guard.next_hop()
-                return answer
+                if self._unguarded and request.redirected and (refusal := await self._name_refusal(guard, url)):
+                    return fault_at(request.url, FaultKind.REDIRECT_TARGET, refusal)
+                async with self._client.get().get(
+                    url,
+                    headers={**headers, **(request.signature or {})},
+                    allow_redirects=False,
+                    proxy=options.proxy,
+                    ssl=options.ssl_context or True,
+                    timeout=self._timeout,
+                ) as response:
+                    return await self._result(request, response, guard, is_conditional=bool(headers))
         except (OSError, ValueError, aiohttp.ClientError, HttpProcessingError) as error:
-            return hops.fault(_kind(error, guard), guard.refusal or without_tls(str(error)) or type(error).__name__)
+            detail = guard.refusal or without_tls(str(error)) or type(error).__name__
+            return fault_at(request.url, _kind(error, guard), detail)
 
     async def aclose(self) -> None:
         """Close all connections. A later fetch opens new ones."""
         await self._client.aclose()
 
-    async def _hop(self, guard: AddressGuard, hops: Hops) -> FetchResult | None:
-        """Make one request; return None if its redirect is to be followed."""
-        url = URL(hops.url, encoded=True)
-        host, port = url.raw_host or "", url.port or 0
-        if not guard.permits_host(host):
-            return hops.fault(guard.kind, guard.refusal)
-        if self._unguarded and (hops.request.redirected or host != URL(hops.request.url, encoded=True).raw_host):
-            refusal = await self._name_refusal(guard, host, port)
-            if refusal:
-                return hops.fault(FaultKind.REDIRECT_TARGET, refusal)
-        conditions = hops.conditions
-        async with self._client.get().get(
-            url,
-            headers={**conditions, **hops.signature},
-            allow_redirects=False,
-            proxy=self.options.proxy,
-            ssl=self.options.ssl_context or True,
-            timeout=self._timeout,
-        ) as response:
-            # A mock of aiohttp, such as aioresponses, has no observer of the connection.
-            wire = response.wire if isinstance(response, WatchedResponse) else None
-            borrowed = self._session is not None and self.options.proxy is None
-            try:
-                if borrowed and wire is not None and wire.peer is not None and response.status in REDIRECTS:
-                    # A redirect from a private address may lead to another private address.
-                    await guard.was_at(wire.peer, host, port)
-                return await self._result(response, guard, hops, conditional=bool(conditions))
-            finally:
-                if wire is not None:
-                    wire.detach()
-
-    async def _name_refusal(self, guard: AddressGuard, host: str, port: int) -> str:
-        """Return the reason to refuse a redirect to ``host``, which a foreign resolver looks up; empty to permit it."""
+    async def _name_refusal(self, guard: AddressGuard, url: URL) -> str:
+        """Return why to refuse a redirect to a URL whose host a foreign resolver looks up; empty to permit it."""
+        host = url.raw_host or ""
         if self.options.unguarded_redirects:
             return ""
         if self.options.proxy is not None:
@@ -193,34 +176,41 @@ class AiohttpFetcher:
             private = guard.public_only and _LOCALHOST.fullmatch(host) is not None
             return f"a redirect to {host}, which is private; see unguarded_redirects" if private else ""
         try:
-            permitted = await guard.permits_name(host, port)
+            permitted = await guard.permits_name(host, url.port or 0)
         except OSError as error:
             problem = str(error) or "it takes too long"
             return f"a redirect to {host}, whose address cannot be checked ({problem}); see unguarded_redirects"
         return "" if permitted else f"{guard.refusal}: {host}; see unguarded_redirects"
 
     async def _result(
-        self, response: aiohttp.ClientResponse, guard: AddressGuard, hops: Hops, *, conditional: bool
-    ) -> FetchResult | None:
-        """Return the result of a hop; None if its redirect is to be followed."""
-        if response.status in REDIRECTS:
-            target = hops.redirect(response.status, response.headers.get("Location", ""))
-            if isinstance(target, FetchFault):
-                return replace(target, private=guard.private)
-            hops.seen.append(target[1])
-            return None
-        headers = joined_fields(response.headers)
-        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self.options.proxy is not None:
-            raise aiohttp.ClientConnectionError("the proxy requires credentials")
-        if response.status not in SUCCESSFUL:  # only a successful response has a file to read
-            return FetchResponse(response.status, hops.url, headers, conditional=conditional)
+        self, request: FetchRequest, response: aiohttp.ClientResponse, guard: AddressGuard, *, is_conditional: bool
+    ) -> FetchResult:
+        """Return the answer, with its body, or the redirect."""
+        status, url = response.status, request.url
+        # A mock of aiohttp, such as aioresponses, has no observer of the connection.
+        wire = response.wire if isinstance(response, WatchedResponse) else None
         try:
-            body, truncated = await _read(response, headers, self.options.max_body_bytes)
-        except BodyError as error:
-            return hops.fault(error.kind, error.detail, response.status)
-        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-            return hops.fault(FaultKind.TRUNCATED, f"the body broke off: {error}", response.status)
-        return FetchResponse(response.status, hops.url, headers, body, truncated, conditional)
+            if status in REDIRECTS:
+                if self._session is not None and self.options.proxy is None and wire is not None and wire.peer:
+                    # A redirect from a private address may lead to another private address.
+                    await guard.was_at(wire.peer, response.url.raw_host or "", response.url.port or 0)
+                fault = unfollowed(request, status, response.headers.get("Location", ""))
+                return replace(fault, private=guard.private)
+            headers = joined_fields(response.headers)
+            if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and self.options.proxy is not None:
+                raise aiohttp.ClientConnectionError("the proxy requires credentials")
+            if status not in SUCCESSFUL:  # only a successful response has a file to read
+                return FetchResponse(status, url, headers, conditional=is_conditional)
+            try:
+                body, truncated = await _read(response, headers, self.options.max_body_bytes)
+            except BodyError as error:
+                return fault_at(url, error.kind, error.detail, status)
+            except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+                return fault_at(url, FaultKind.TRUNCATED, f"the body broke off: {error}", status)
+            return FetchResponse(status, url, headers, body, truncated, is_conditional)
+        finally:
+            if wire is not None:
+                wire.detach()
 
 
 def _verifies(connector: aiohttp.BaseConnector | None) -> bool:
@@ -236,34 +226,31 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], li
     wire = response.wire if isinstance(response, WatchedResponse) else None
     if wire is not None:
         wire.most_bytes = _OVERHEAD * limit
-    octets = await _read_some(response)
-    body = BoundedBody(headers.get("content-encoding", "") if octets else "", limit)
-    while octets:
+    content, body = response.content, None
+    # The octets that are here need no wait.
+    while octets := content.read_nowait() or (b"" if content.is_eof() else await _read_some(response)):
+        body = body or BoundedBody(headers.get("content-encoding", ""), limit)
         if not body.feed(octets):
             response.close()  # the rest of the body is not needed
             return body.finish()
-        octets = await _read_some(response)
     # RFC 9112 6.3: a body with neither a length nor chunks extends to the close of the connection. RFC 9112 8: such a
     # body is incomplete if the close is not orderly.
     delimited = response.status == HTTPStatus.NO_CONTENT or coding == "chunked" or "content-length" in headers
     if not delimited and isinstance(response, WatchedResponse) and (wire is None or not wire.ended_cleanly):
         raise BodyError(FaultKind.TRUNCATED, "the connection broke, and nothing says how long the body is")
-    return body.finish()
+    return (b"", False) if body is None else body.finish()
 
 
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    """Return the next octets of the body; empty at its end.
+    """Wait for the next octets of the body; return nothing at its end.
 
     After a broken chunk aiohttp 3.14 closes the connection without waking the reader of the body. Checking the
     connection every second avoids waiting for the total timeout.
     """
-    content = response.content
-    if (octets := content.read_nowait()) or content.is_eof():
-        return octets  # the octets are here, so no wait is needed
     while True:
         try:
             async with asyncio.timeout(_INSPECT_S):
-                return await content.readany()
+                return await response.content.readany()
         except TimeoutError:
             connection = response.connection
             if connection is None or connection.transport is None or connection.transport.is_closing():

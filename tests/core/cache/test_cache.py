@@ -2,17 +2,18 @@
 
 import asyncio
 import gc
+import json
 import threading
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from politesse import CacheOptions, Gatekeeper, PacingOptions
+from politesse import CacheOptions, Gatekeeper, PacingOptions, Reason
 from politesse.errors import ClosedError, PolitesseError, StoreError
 from politesse.events import ComponentFailed, Event, SiteFileFetched
 from politesse.options import SharedPacer
@@ -40,6 +41,8 @@ OTHER = "otherbot"
 class Bench:
     """A gate of a process of its own; its waits have no jitter."""
 
+    usual_store: ClassVar[Callable[[], Store | None]] = staticmethod(lambda: None)
+
     def __init__(
         self,
         answers: dict[str, Answer | list[Answer]] | None = None,
@@ -51,7 +54,7 @@ class Bench:
     ) -> None:
         self.clock = clock or ManualClock()
         self.scripted = ScriptedFetcher(answers)
-        self.store = MemoryStore() if store is None else store
+        self.store: Any = Bench.usual_store() if store is None else store
         pacer = SharedPacer(PacingOptions(scope="process"), clock=self.clock)
         fetcher = fetcher or self.scripted
         self.gate = Gatekeeper(UA, fetcher=fetcher, store=self.store, clock=self.clock, cache=options, pacer=pacer)
@@ -114,9 +117,20 @@ def site_number(number: int) -> str:
     return f"https://host{number}.example"
 
 
+@pytest.fixture(params=["no store", "store"])
+def _each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test with gates that have no store, and again with gates that have one."""
+    if request.param == "store":
+        monkeypatch.setattr(Bench, "usual_store", MemoryStore)
+
+
+each_store = pytest.mark.usefixtures("_each_store")
+
+
 # One fetch for all who ask
 
 
+@each_store
 async def test_a_hundred_questions_about_an_unseen_origin_are_one_request_whoever_is_cancelled() -> None:
     for victim in (0, 1, 50, 99):
         async with caching({SITE: FILE}) as bench:
@@ -137,6 +151,7 @@ async def test_a_hundred_questions_about_an_unseen_origin_are_one_request_whoeve
             assert bench.gate.statistics().in_flight == 0
 
 
+@each_store
 async def test_flight_ends_normally_although_all_waiters_were_cancelled() -> None:
     async with caching({SITE: FILE}) as bench:
         bench.scripted.gate.clear()
@@ -159,6 +174,7 @@ async def test_flight_ends_normally_although_all_waiters_were_cancelled() -> Non
 # Refresh
 
 
+@each_store
 async def test_copy_is_refreshed_in_the_background_from_nine_tenths_of_its_lifetime() -> None:
     async with caching({SITE: [FILE, NEW_FILE, FILE]}) as bench:
         old = await bench.ask()
@@ -183,6 +199,7 @@ async def test_copy_is_refreshed_in_the_background_from_nine_tenths_of_its_lifet
         assert bench.scripted.count(SITE) == 3
 
 
+@each_store
 async def test_a_refresh_that_is_still_under_way_at_the_deadline_is_waited_for() -> None:
     async with caching({SITE: [FILE, NEW_FILE]}) as bench:
         old = await bench.ask()
@@ -197,6 +214,7 @@ async def test_a_refresh_that_is_still_under_way_at_the_deadline_is_waited_for()
         assert bench.scripted.count(SITE) == 2
 
 
+@each_store
 async def test_a_stale_copy_does_not_answer_and_is_revalidated_with_its_validators() -> None:
     first = file(etag='"x"', last_modified="then", cache_control="max-age=600")
     async with caching({SITE: [first, not_modified(cache_control="max-age=1200")]}) as bench:
@@ -217,6 +235,7 @@ async def test_a_stale_copy_does_not_answer_and_is_revalidated_with_its_validato
         assert entry.rules[BOT] is old.rules[BOT], "a copy that is confirmed keeps its compiled rules"
 
 
+@each_store
 async def test_answer_without_lifetime_still_answers_its_waiters() -> None:
     clock = ManualClock()
 
@@ -260,7 +279,7 @@ async def test_damaged_record_is_a_miss_published_and_overwritten() -> None:
 
 
 async def test_another_agent_gets_an_answer_where_the_store_lost_the_copy_and_the_site_is_unreachable() -> None:
-    async with caching({SITE: [FILE, 503]}) as bench:
+    async with caching({SITE: [FILE, 503]}, store=MemoryStore()) as bench:
         await bench.ask(agent=BOT)
         await bench.store.delete(SITE)
         async with asyncio.timeout(5):
@@ -272,6 +291,7 @@ async def test_another_agent_gets_an_answer_where_the_store_lost_the_copy_and_th
 # The end
 
 
+@each_store
 async def test_flight_closed_before_its_first_step_leaves_no_task() -> None:
     async with caching({SITE: FILE}) as bench:
         task = bench.start()
@@ -282,6 +302,7 @@ async def test_flight_closed_before_its_first_step_leaves_no_task() -> None:
         assert bench.cache.entries == {}
 
 
+@each_store
 async def test_closing_during_a_background_refresh_leaves_no_task_and_logs_nothing() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
@@ -296,6 +317,7 @@ async def test_closing_during_a_background_refresh_leaves_no_task_and_logs_nothi
     assert complaints == []
 
 
+@each_store
 def test_closing_the_loop_during_a_flight_logs_nothing() -> None:
     complaints: list[dict[str, object]] = []
 
@@ -320,7 +342,7 @@ MORE_RULES = "".join(f"Disallow: /some/pages/{number}?query\nDisallow: /*/{numbe
 
 
 async def test_backoff_survives_a_store_that_forgot() -> None:
-    async with caching({SITE: 503}) as bench:
+    async with caching({SITE: 503}, store=MemoryStore()) as bench:
         for wait_s in (60, 120, 240, 480):
             entry = await bench.ask()
             assert entry.source.not_before == bench.clock.wall() + wait_s
@@ -329,6 +351,30 @@ async def test_backoff_survives_a_store_that_forgot() -> None:
         assert bench.scripted.count(SITE) == 4
 
 
+async def test_file_that_the_store_has_lost_is_fetched_without_condition_and_stored_again() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    async with caching({SITE: file(etag='"x"')}, store=store, clock=clock) as bench:
+        await bench.ask()
+        await store.delete(SITE)
+        await bench.ask_after(0.95 * DAY)
+        assert [request.validators for request in bench.scripted.requests] == [None, None]
+    async with caching({SITE: 503}, store=store, clock=clock) as later:
+        assert not (await later.ask()).rules[BOT].allowed("/private")
+
+
+async def test_failure_is_stored_without_a_file_that_the_store_has_lost() -> None:
+    store, clock = MemoryStore(), ManualClock()
+    async with caching({SITE: [FILE, 503]}, store=store, clock=clock) as bench:
+        await bench.ask()
+        await store.delete(SITE)
+        assert (await bench.ask_after(0.95 * DAY)).source.result is AccessResult.SUCCESSFUL
+        assert "503" in (await bench.ask()).source.fault
+    async with caching({SITE: 503}, store=store, clock=clock) as later:
+        assert (await later.ask()).source.result is AccessResult.UNREACHABLE
+        assert later.scripted.requests == []
+
+
+@each_store
 async def test_all_known_agents_are_compiled_when_a_copy_is_refreshed() -> None:
     async with caching({SITE: [FILE, NEW_FILE]}) as bench:
         await bench.ask(agent=BOT)
@@ -341,6 +387,7 @@ async def test_all_known_agents_are_compiled_when_a_copy_is_refreshed() -> None:
         assert held.rules[OTHER].allowed("/public")
 
 
+@each_store
 async def test_rules_that_origins_share_weigh_once() -> None:
     twin = "https://twin.example"
     async with caching({SITE: FILE, twin: FILE}) as bench:
@@ -358,7 +405,7 @@ async def test_rules_that_origins_share_weigh_once() -> None:
 
 
 async def test_rules_that_agents_share_weigh_once() -> None:
-    async with caching({SITE: FILE + MORE_RULES}) as bench:
+    async with caching({SITE: FILE + MORE_RULES}, store=MemoryStore()) as bench:
         rules = (await bench.ask()).rules[BOT]
         alone = bench.cache.weight_bytes
         await bench.ask(agent="another-bot")
@@ -366,7 +413,7 @@ async def test_rules_that_agents_share_weigh_once() -> None:
 
 
 async def test_a_copy_that_serves_on_without_its_record_weighs_what_it_takes() -> None:
-    async with caching({SITE: [FILE, 503]}) as bench:
+    async with caching({SITE: [FILE, 503]}, store=MemoryStore()) as bench:
         before = await bench.ask()
         await bench.store.delete(SITE)
         await bench.ask_after(0.95 * DAY)
@@ -377,6 +424,7 @@ async def test_a_copy_that_serves_on_without_its_record_weighs_what_it_takes() -
         assert bench.cache.weight_bytes == 0
 
 
+@each_store
 async def test_agents_that_different_groups_bind_have_rule_sets_of_their_own() -> None:
     groups = "User-agent: a\nUser-agent: b\nDisallow: /a\nUser-agent: b\nUser-agent: c\nDisallow: /c\n"
     late = "User-agent: d\nCrawl-delay: 5\nUser-agent: e\nUser-agent: f\nDisallow: /d\nContent-Usage: train-ai=n\n"
@@ -390,7 +438,9 @@ async def test_agents_that_different_groups_bind_have_rule_sets_of_their_own() -
 WEIGHED: list[tuple[str | int, str]] = [(FILE, "# {}"), (404, ""), (503, ""), (FILE, ""), (FILE + MORE_RULES, "# {}")]
 
 
+@each_store
 @pytest.mark.parametrize("files", first_of(1, WEIGHED))
+@each_store
 async def test_the_entries_weigh_about_what_they_take(files: tuple[str | int, str]) -> None:
     answer, own = files
     sites: dict[str, Answer | list[Answer]] = {
@@ -418,7 +468,7 @@ async def test_the_entries_weigh_about_what_they_take(files: tuple[str | int, st
 
 async def test_an_entry_that_was_let_go_comes_back_from_the_store_without_a_request() -> None:
     sites: dict[str, Answer | list[Answer]] = {site_number(number): FILE for number in range(100)}
-    async with caching(sites, options=CacheOptions(max_entries_bytes=10_000)) as bench:
+    async with caching(sites, options=CacheOptions(max_entries_bytes=10_000), store=MemoryStore()) as bench:
         for number in range(100):
             await bench.ask(site_number(number))
         assert bench.cache.valid(site_number(0)) is None
@@ -426,6 +476,7 @@ async def test_an_entry_that_was_let_go_comes_back_from_the_store_without_a_requ
         assert bench.scripted.count(site_number(0)) == 1
 
 
+@each_store
 async def test_a_big_file_is_read_in_a_thread_and_a_small_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
     parse = RobotsTxt.parse
@@ -474,7 +525,7 @@ async def test_an_agent_that_asks_while_a_big_file_is_read_causes_no_request(mon
         return parse(body, dialect, origin=origin)
 
     monkeypatch.setattr(RobotsTxt, "parse", held_back)
-    async with caching({SITE: FILE + "#" * 200_000}) as bench:
+    async with caching({SITE: FILE + "#" * 200_000}, store=MemoryStore()) as bench:
         first = bench.start(agent=BOT)
         await asyncio.to_thread(reading.wait, 10)
         second = bench.start(agent=OTHER)
@@ -485,6 +536,7 @@ async def test_an_agent_that_asks_while_a_big_file_is_read_causes_no_request(mon
         assert bench.scripted.count(SITE) == 1
 
 
+@each_store
 async def test_parser_that_raises_closes_the_gate_and_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(body: bytes, dialect: Dialect, *, origin: Origin) -> RobotsTxt:
         raise RecursionError("bug")
@@ -497,7 +549,7 @@ async def test_parser_that_raises_closes_the_gate_and_is_published(monkeypatch: 
 
 
 async def test_forgotten_file_is_fetched_again_without_condition() -> None:
-    async with caching({SITE: [file(etag='"x"'), 404]}) as bench:
+    async with caching({SITE: [file(etag='"x"'), 404]}, store=MemoryStore()) as bench:
         await bench.ask()
         await bench.cache.forget(Origin.of(SITE))
         assert bench.cache.valid(SITE) is None
@@ -506,6 +558,7 @@ async def test_forgotten_file_is_fetched_again_without_condition() -> None:
         assert bench.scripted.requests[1].validators is None
 
 
+@each_store
 async def test_forgetting_during_a_fetch_still_answers_the_waiters() -> None:
     async with caching({SITE: FILE}) as bench:
         bench.scripted.gate.clear()
@@ -515,6 +568,196 @@ async def test_forgetting_during_a_fetch_still_answers_the_waiters() -> None:
         bench.scripted.gate.set()
         assert not (await task).rules[BOT].allowed("/private")
         assert bench.scripted.count(SITE) == 1
+
+
+# Without a store: what is kept in memory, and when another fetch is made
+
+
+async def test_nothing_is_encoded_or_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encoded(*_: object, **__: object) -> bytes:
+        raise AssertionError("something is encoded")
+
+    for module, name in ((zlib, "compress"), (zlib, "compressobj"), (json, "dumps"), (json.JSONEncoder, "encode")):
+        monkeypatch.setattr(module, name, encoded)
+    fetcher = ScriptedFetcher({SITE: FILE})
+    async with Gatekeeper(UA, fetcher=fetcher) as gate:
+        verdict = await gate.check(f"{SITE}/private")
+        assert (verdict.reason, len(verdict.digest)) == (Reason.DISALLOW_RULE, 64)
+        await gate.forget(SITE)
+        await gate.check(f"{SITE}/private")
+        assert fetcher.count(SITE) == 2
+
+
+async def test_copy_is_confirmed_by_its_rules_alone() -> None:
+    first = file(etag='"x"', cache_control="max-age=600")
+    async with caching({SITE: [first, not_modified(), not_modified()]}) as bench:
+        rules = (await bench.ask()).rules[BOT]
+        for _ in range(2):
+            bench.clock.advance(600)
+            entry = await bench.ask()
+            assert entry.rules[BOT] is rules
+            assert entry.body is None
+        asked = [request.validators for request in bench.scripted.requests]
+        assert asked == [None, *[Validators(f"{SITE}/robots.txt", '"x"', "")] * 2]
+
+
+async def test_agent_that_comes_later_causes_one_fetch_without_condition_and_no_more() -> None:
+    async with caching({SITE: file(etag='"x"'), "https://two.example": FILE}) as bench:
+        await bench.ask(agent=BOT)
+        for agent in (OTHER, BOT, OTHER):
+            assert (await bench.ask(agent=agent)).rules[agent].allowed("/private") is False
+        assert [request.validators for request in bench.scripted.requests] == [None, None]
+        for agent in (BOT, OTHER, "thirdbot"):  # from now on the files are kept
+            assert (await bench.ask("https://two.example", agent)).answers(agent)
+        assert bench.scripted.count("https://two.example") == 1
+
+
+async def test_view_that_is_made_first_needs_no_fetch_of_its_own() -> None:
+    fetcher = ScriptedFetcher({SITE: FILE})
+    async with Gatekeeper(UA, fetcher=fetcher) as gate:
+        other = gate.agent(tokens=OTHER, user_agent="otherbot/1.0")
+        assert await gate.check(f"{SITE}/public")
+        assert not await other.check(f"{SITE}/public")
+    assert fetcher.count(SITE) == 1
+
+
+async def test_fetch_for_a_later_agent_delays_no_page_that_is_due() -> None:
+    clock, fetcher = ManualClock(autojump=True), ScriptedFetcher({SITE: FILE})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, pacing=PacingOptions(min_delay_s=10)) as gate:
+        await gate.check(f"{SITE}/public")
+        await clock.sleep(100)
+        await gate.agent(tokens=OTHER, user_agent="otherbot/1.0").check(f"{SITE}/public")
+        assert fetcher.count(SITE) == 2
+        before_mono = clock.monotonic()
+        async with gate.turn(f"{SITE}/public"):
+            assert clock.monotonic() - before_mono < 1
+
+
+async def test_agent_that_comes_while_the_site_fails_waits_for_the_backoff() -> None:
+    async with caching({SITE: [FILE, 503, FILE]}) as bench:
+        await bench.ask(agent=BOT)
+        for _ in range(3):
+            assert (await bench.ask(agent=OTHER)).source.result is AccessResult.UNREACHABLE
+            bench.clock.advance(10)
+        assert bench.scripted.count(SITE) == 2
+        bench.clock.advance(30)
+        assert not (await bench.ask(agent=OTHER)).rules[OTHER].allowed("/public")
+        assert bench.scripted.count(SITE) == 3
+
+
+async def test_agent_that_comes_while_an_older_copy_serves_is_denied_until_the_next_fetch() -> None:
+    async with caching({SITE: [FILE, 503, FILE]}) as bench:
+        await bench.ask(agent=BOT)
+        assert (await bench.ask_after(0.95 * DAY)).source.result is AccessResult.SUCCESSFUL
+        assert bench.scripted.count(SITE) == 2
+        entry = await bench.ask(agent=OTHER)
+        assert entry.source.result is AccessResult.UNREACHABLE
+        assert bench.scripted.count(SITE) == 2, "the backoff holds for every agent"
+        bench.clock.advance(60)
+        assert (await bench.ask(agent=OTHER)).answers(OTHER)
+        assert (await bench.ask(agent=BOT)).answers(BOT)
+        assert bench.scripted.count(SITE) == 3
+
+
+async def test_copy_that_does_not_serve_for_twelve_hours_serves_afterwards() -> None:
+    clock, fetcher = ManualClock(autojump=True), ScriptedFetcher({SITE: [FILE, 503]})
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock, dialect=Dialect.GOOGLE) as gate:
+        assert not await gate.check(f"{SITE}/private")
+        clock.advance(DAY)
+        reasons = []
+        for _ in range(14):
+            reasons.append((await gate.check(f"{SITE}/private")).reason)
+            clock.advance(HOUR)
+        assert reasons == [Reason.UNREACHABLE] * 12 + [Reason.DISALLOW_RULE] * 2
+        assert (await gate.check(f"{SITE}/public")).allowed
+
+
+async def test_file_that_appears_is_read_for_the_agent_of_the_last_question() -> None:
+    async with caching({SITE: [status(404, cache_control="max-age=600"), FILE]}) as bench:
+        await bench.ask()
+        await bench.ask_after(590)
+        entry = bench.cache.valid(SITE)
+        assert entry is not None
+        assert not entry.rules[BOT].allowed("/private")
+        assert bench.scripted.count(SITE) == 2
+
+
+async def test_copies_that_were_evicted_last_are_found_again_within_a_bound() -> None:
+    sites = [site_number(number) for number in range(20)]
+    for rules, fetches in (("", 1), ("".join(f"Disallow: /{number}/{'x' * 90}\n" for number in range(2_000)), 2)):
+        files: dict[str, Answer | list[Answer]] = {site: f"{FILE}{rules}# {site}" for site in sites}
+        clock = ManualClock(autojump=True)
+        async with caching(files, options=CacheOptions(max_entries_bytes=1), clock=clock) as bench:
+            for _ in range(2):
+                for site in sites:
+                    assert not (await bench.ask(site, OTHER)).rules[OTHER].allowed("/public")
+            assert len(bench.cache.entries) == 1
+            assert [bench.scripted.count(site) for site in sites] == [fetches] * 20
+            await bench.cache.forget(Origin.of(sites[0]))
+            await bench.ask(sites[0])
+            assert bench.scripted.count(sites[0]) == fetches + 1
+
+
+async def test_policy_tokens_need_no_fetch_of_their_own() -> None:
+    fetcher = ScriptedFetcher({SITE: FILE})
+    tokens = {"ai-train": "Example-Train", "search": "Example-Search"}
+    async with Gatekeeper(UA, fetcher=fetcher, policy_tokens=tokens) as gate:
+        assert await gate.check(f"{SITE}/public")
+    assert fetcher.count(SITE) == 1
+
+
+async def test_wall_clock_that_is_set_back_shortens_no_wait_and_lengthens_no_lifetime() -> None:
+    async with caching({SITE: [FILE, 503, FILE]}) as bench:
+        await bench.ask()
+        bench.clock.advance(DAY - 1)
+        bench.clock.set_wall(bench.clock.wall() - 10 * DAY)
+        held = bench.cache.valid(SITE)
+        assert held is not None
+        assert held.source.fetched_wall == bench.clock.wall() - (DAY - 1)
+        bench.clock.advance(2)
+        assert bench.cache.valid(SITE) is None
+        entry = await bench.ask()
+        assert entry.source.result is AccessResult.UNREACHABLE, "the file is older than a day"
+        bench.clock.set_wall(bench.clock.wall() - 10 * DAY)
+        bench.clock.advance(59)
+        assert (await bench.ask()).source.result is AccessResult.UNREACHABLE
+        bench.clock.advance(1)
+        assert (await bench.ask()).source.result is AccessResult.SUCCESSFUL
+
+
+async def test_all_times_of_a_source_move_with_a_wall_clock_that_is_set_back() -> None:
+    rows: list[tuple[list[Answer], float]] = [([FILE, 503], 0.95 * DAY), ([503, 503], 100.0)]
+    for answers, seconds in rows:
+        async with caching({SITE: answers}) as bench:
+            await bench.ask()
+            await bench.ask_after(seconds)
+            before = (await bench.ask()).source
+            bench.clock.set_wall(bench.clock.wall() - HOUR)
+            entry = await bench.ask()
+            moved = {
+                name: getattr(before, name) - getattr(entry.source, name)
+                for name in ("fetched_wall", "fresh_until_wall", "not_before", "failing_since_wall")
+                if getattr(before, name) is not None
+            }
+            assert set(moved.values()) == {HOUR}, moved
+            assert len(moved) == (2 if before.failing_since_wall is None else 4)
+            assert (entry.source.result, entry.source.fault) == (before.result, before.fault)
+
+
+async def test_fetcher_that_follows_a_redirect_itself_closes_and_paces_the_host_that_answered() -> None:
+    clock = ManualClock(autojump=True)
+
+    class Following(ScriptedFetcher):
+        async def fetch(self, request: FetchRequest, /) -> FetchResult:
+            await super().fetch(request)
+            return FetchResponse(429, "https://cdn.example/r", {"retry-after": "600"})
+
+    async with Gatekeeper(UA, fetcher=Following(), clock=clock) as gate:
+        assert (await gate.check(f"{SITE}/page")).reason is Reason.TOO_MANY_REQUESTS
+        verdict = await gate.check("https://cdn.example/page")
+        assert verdict.reason is Reason.TOO_MANY_REQUESTS
+        assert verdict.source is not None
+        assert "no request is sent to cdn.example" in verdict.source.fault
 
 
 # Caches of several processes that share a store which leases: one of them fetches, and all answer by its record

@@ -341,6 +341,12 @@ async def test_a_fetcher_that_does_not_say_where_a_redirect_leads_follows_it_its
     assert not [event for event in events if isinstance(event, ComponentFailed)]
 
 
+async def test_a_fetcher_that_follows_a_redirect_itself_has_the_rest_of_the_time_limit(clock: ManualClock) -> None:
+    async with Gatekeeper(UA, fetcher=Reserved(clock, moving_to_cdn(RULES), lambda _: 20.0), clock=clock) as gate:
+        assert (await gate.check(*sites(1))).reason is Reason.UNREACHABLE
+        assert clock.monotonic() == pytest.approx(30)
+
+
 async def test_tdmrep_json_with_an_unreported_redirect_does_not_count_as_missing(clock: ManualClock) -> None:
     tdmrep = "https://site0.example/.well-known/tdmrep.json"
     web = Reserved(clock, lambda url: f"{CDN}/tdmrep.json" if url == tdmrep else RULES)

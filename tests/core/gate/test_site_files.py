@@ -374,13 +374,14 @@ LISTING: Final = "Sitemap: https://cdn.test/a.xml\nUser-agent: *\nDisallow: /\ns
 
 async def test_sitemaps_are_listed_for_every_agent(gate: ScriptedGate) -> None:
     gate.fetcher.answers[SITE] = [LISTING, "Sitemap: https://h/new.xml\n"]
+    another = view(gate, "AnotherBot")
     listed = await gate.sitemaps(PAGE)
     assert listed.urls == ("https://cdn.test/a.xml", "http://h/C")
     assert [(one.line, one.value) for one in listed.rejected] == [(4, "/b.xml")]
     assert (listed.known, listed.verdict) == (True, None)
     assert listed.source is not None
     assert listed.source.status == 200
-    other = await view(gate, "AnotherBot").sitemaps(Origin.of(SITE))
+    other = await another.sitemaps(Origin.of(SITE))
     assert (other.urls, other.rejected) == (listed.urls, listed.rejected)
     assert gate.asked == [ROBOTS_TXT]
     gate.fetcher.answers["http://example.com"] = LISTING  # the same file, at another origin

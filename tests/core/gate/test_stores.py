@@ -512,7 +512,7 @@ async def test_reservations_are_enforced_although_others_evict_them() -> None:
 
 
 async def test_evicted_file_is_not_kept_longer_than_its_users() -> None:
-    async with small_gate(jumps=True) as gate:
+    async with small_gate(jumps=True, store=MemoryStore()) as gate:
         queue = PoliteQueue[str](gate)
         for site in SITES:
             await queue.put(f"{site}/1")

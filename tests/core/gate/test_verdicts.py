@@ -258,10 +258,11 @@ async def test_events_report_fetches_and_decisions(gate: ScriptedGate) -> None:
 
 
 async def test_statistics_count_every_verdict_once(gate: ScriptedGate) -> None:
+    other = gate.agent(tokens="Other", user_agent="Other/1.0")
     await gate.check(f"{SITE}/private")
     await gate.check(f"{SITE}/x")
     gate.peek(f"{SITE}/x")
-    await gate.agent(tokens="Other", user_agent="Other/1.0").check(f"{SITE}/x")
+    await other.check(f"{SITE}/x")
     await gate.check_batch(["nothing"])
     statistics = gate.statistics()
     assert (statistics.allowed, statistics.decisions) == (2, 5)

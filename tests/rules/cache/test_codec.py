@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from politesse._cache.codec import decode, decode_state, encode, encode_state, framed
-from politesse._cache.record import Copy, Moment, Record, Trouble
+from politesse._cache.outcome import DefiniteAnswer, Moment, Record, Trouble
 from politesse._pacing.host_state import BackoffRecord, HostState, joined
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
@@ -19,11 +19,10 @@ from politesse.verdict import CLOSINGS, AccessResult, Bound
 
 URL = "https://example.com/robots.txt"
 RECORD = Record(
-    copy=Copy(
+    answer=DefiniteAnswer(
         result=AccessResult.SUCCESSFUL,
         status=200,
         final_url=URL,
-        body=b"User-agent: *\nDisallow: /private\n" * 20,
         etag='W/"x"',
         last_modified="Sun, 06 Nov 1994 08:49:37 GMT",
         confirmed_wall=1_800_000_000.123,
@@ -39,6 +38,7 @@ RECORD = Record(
         failures=3,
         retry_wall=1_800_000_340.5,
     ),
+    body=b"User-agent: *\nDisallow: /private\n" * 20,
 )
 KEY = "https://example.com"
 VERSION = b"politesse/3 "
@@ -49,12 +49,11 @@ DATA = encode(RECORD, KEY)
 _TEXT = st.text(st.characters() | st.characters(categories=["Cs"]), max_size=60)
 _WALL = st.floats(0.0, 1e11)
 _STATUS = st.none() | st.integers(100, 999)
-_COPIES = st.builds(
-    Copy,
+_DEFINITE = st.builds(
+    DefiniteAnswer,
     result=st.sampled_from(AccessResult),
     status=_STATUS,
     final_url=_TEXT,
-    body=st.binary(max_size=2_000),
     etag=_TEXT,
     last_modified=_TEXT,
     confirmed_wall=_WALL,
@@ -73,7 +72,7 @@ _TROUBLES = st.builds(
     retry_wall=_WALL,
 )
 _MOMENTS = st.none() | st.builds(Moment, run=_TEXT, wall=_WALL, mono=st.floats(0.0, 1e11))
-_RECORDS = st.builds(Record, _COPIES, st.none() | _TROUBLES, _MOMENTS)
+_RECORDS = st.builds(Record, _DEFINITE, st.none() | _TROUBLES, _MOMENTS, st.binary(max_size=2_000))
 _RECORDS |= st.builds(Record, st.none(), _TROUBLES, _MOMENTS)
 
 
@@ -150,13 +149,12 @@ def _outcome(read: Read, data: object) -> object:
 
 def _with_head(change: Callable[[dict[str, Any]], object]) -> bytes:
     """Return the specimen with a changed head and a right digest."""
-    copy, trouble = RECORD.copy, RECORD.trouble
-    assert copy is not None
+    answer, trouble = RECORD.answer, RECORD.trouble
+    assert answer is not None
     assert trouble is not None
-    head: dict[str, Any] = {"key": KEY, "copy": asdict(copy), "trouble": asdict(trouble), "moment": None}
-    del head["copy"]["body"]
+    head: dict[str, Any] = {"key": KEY, "copy": asdict(answer), "trouble": asdict(trouble), "moment": None}
     change(head)
-    return _sealed(json.dumps(head).encode() + b"\n" + copy.body)
+    return _sealed(json.dumps(head).encode() + b"\n" + RECORD.body)
 
 
 def _sealed(plain: bytes) -> bytes:
@@ -169,8 +167,8 @@ def test_a_record_comes_back_as_it_was(record: Record) -> None:
 
 
 def test_a_head_has_no_field_with_its_default() -> None:
-    copy = Copy(AccessResult.SUCCESSFUL, 200, URL, b"", "", "", 0.0, 0.0, cut_bytes=9)
-    data = encode(Record(copy, None), KEY)
+    answer = DefiniteAnswer(AccessResult.SUCCESSFUL, 200, URL, "", "", 0.0, 0.0, cut_bytes=9)
+    data = encode(Record(answer, None), KEY)
     head = json.loads(zlib.decompress(data.removeprefix(VERSION)[16:]).partition(b"\n")[0])
     assert set(head["copy"]) - {"status", "result", "final_url", "etag", "last_modified"} == {
         "confirmed_wall",
@@ -180,8 +178,8 @@ def test_a_head_has_no_field_with_its_default() -> None:
 
 
 def test_a_file_is_stored_compressed() -> None:
-    copy = Copy(AccessResult.SUCCESSFUL, 200, URL, b"Disallow: /private\n" * 10_000, "", "", 0.0, 0.0)
-    assert len(encode(Record(copy, None), KEY)) < len(copy.body) / 20
+    answer, body = DefiniteAnswer(AccessResult.SUCCESSFUL, 200, URL, "", "", 0.0, 0.0), b"Disallow: /private\n" * 10_000
+    assert len(encode(Record(answer, None, body=body), KEY)) < len(body) / 20
 
 
 @given(_STATES, st.text(max_size=60))

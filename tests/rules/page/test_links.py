@@ -230,45 +230,11 @@ def test_seen_urls_hold_each_url_once_in_some_120_octets() -> None:
     assert 5 not in seen
 
 
-PIECES: Final = [
-    "/",
-    ".",
-    "..",
-    "?",
-    "#",
-    "%",
-    ":",
-    "@",
-    "=",
-    "&",
-    ";",
-    "+",
-    ",",
-    "-",
-    "_",
-    "~",
-    "a",
-    "Z",
-    "7",
-    "%41",
-    "%2e",
-    "é",
-    "//",
-]
+PIECES: Final = ["/", ".", "..", "?", "#", "%", ":", "@", "=", "&", ";", "+", ",", "-", "_", "~", "a", "Z7", "%41", "é"]
 REFERENCES = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda pieces: "/" + "".join(pieces))
-SITES = st.sampled_from(
-    [
-        "http://a.example",
-        "https://a.example",
-        "http://a.example:80",
-        "https://a.example:443",
-        "http://a.example:8080",
-        "https://1.2.3.4",
-        "http://a..b",
-        "https://A.example",
-        "https://u@a.example",
-        "https://xn--mnich-kva.com",
-    ]
+HOSTS = st.sampled_from(["a.example", "1.2.3.4", "xn--mnich-kva.com", "A.example", "u@a.example", "a-b.example"])
+SITES = st.builds(
+    "{}://{}{}".format, st.sampled_from(["http", "https"]), HOSTS, st.sampled_from(["", ":80", ":443", ":8080"])
 )
 
 

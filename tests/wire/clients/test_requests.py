@@ -197,7 +197,9 @@ def test_other_agent_is_judged_for_its_own_rules(site: Moody, session: requests.
     session.get(f"{site.base}/page", headers={"User-Agent": None})  # type: ignore[dict-item]  # left out, as by requests
     with pytest.raises(ConfigurationError):
         session.get(f"{site.base}/page", headers={"User-Agent": "Mozilla/5.0"})
-    assert [seen.headers["User-Agent"] for seen in site.seen[1:]] == [UA, "ImageBot/1.0", UA]
+    pages = [seen for seen in site.seen if seen.path != "/robots.txt"]
+    assert [seen.headers["User-Agent"] for seen in pages] == [UA, "ImageBot/1.0", UA]
+    assert len(site.seen) == len(pages) + 2, "the second agent came when the file was gone"
     with session_of(gate.agent(tokens="imagebot", user_agent="ImageBot/2.0")) as images, pytest.raises(Disallowed):
         images.get(f"{site.base}/images")
 

@@ -16,6 +16,7 @@ import trustme
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from politesse import FetchOptions, Gatekeeper, Reason
+from politesse._http.redirects import follow
 from politesse.fetch import AiohttpFetcher
 from politesse.origin import Origin
 from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult, Validators
@@ -227,12 +228,14 @@ async def fetch_from(
     *,
     host: str = "127.0.0.1",
     validators: Validators | None = None,
-    max_redirects: int = 5,
     **parts: Any,
 ) -> FetchResult:
+    """Fetch robots.txt as a gate does, which follows the redirects of its fetcher."""
     fetcher = AiohttpFetcher(UA, options, **parts)
     try:
-        return await fetcher.fetch(FetchRequest(server.origin(host), max_redirects, validators))
+        result = await follow(FetchRequest(server.origin(host), 0, validators), 5, fetcher.fetch)
+        assert result is not None, "a redirect without its target"
+        return result
     finally:
         await fetcher.aclose()
 
