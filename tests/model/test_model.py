@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from politesse._gate.agent import Agent
 from politesse._gate.state import GateState
+from politesse._gate.view import AgentView
 from politesse._pacing.host import PacedHost
 from politesse._pacing.local import FetchLines
 from politesse._pacing.permit import LocalPermit
@@ -49,8 +49,7 @@ def starts_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def skips_robots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Agent, "hit", lambda self, url: None)
-    patch.setattr(Agent, "judged", lambda self, url: self.exempted(url, "broken"))
+    patch.setattr(AgentView, "permission", lambda self, url: self.exempted(url, "broken"))
 
 
 def adds(patch: pytest.MonkeyPatch, times: int) -> None:

@@ -19,7 +19,7 @@ from politesse._cache.records import LARGE_OCTETS, LeasedRecords, ReadingThreads
 from politesse.events import Publisher, RobotsFetched
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots import Dialect, RobotsTxt, RuleSet
-from politesse.verdict import AccessResult, Source, VerdictBasis
+from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from politesse._cache.guarded_store import GuardedStore
     from politesse._cache.options import AccessPolicy
     from politesse._cache.record import Record
+    from politesse._gate.permission import Permission
     from politesse.clock import Clock
     from politesse.origin import Origin
 
 _DIGEST_BYTES: Final = 140  # the memory for the digest of a file as a key of the dict
-_NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
 _PARSE_IN_THREAD_BYTES: Final = 4 * 1024  # a file of this size is parsed in 3 ms at worst
 
 
@@ -98,13 +98,11 @@ class Entry(FileEntry):
 
     Attributes:
         rules: the rules of its file; empty unless the source is SUCCESSFUL.
-        basis: the basis of verdicts for the agent of the last ``select_agent`` call; before the first call, an empty
-            basis.
-        deciding: the rules of the same agent; None before the first call. The hot path reads ``basis`` and ``deciding``
-            without a look-up in ``rules``.
+        permission: what the agent that asked last may do; None before the first question, and after a change of the
+            source. The gate makes it.
     """
 
-    __slots__ = ("basis", "deciding", "rules")
+    __slots__ = ("permission", "rules")
 
     def __init__(
         self, origin: Origin, held: Standing, record: Record, at_mono: float, rules: FileRules = _NO_RULES
@@ -113,22 +111,12 @@ class Entry(FileEntry):
         failures = None if record.trouble is None else record._replace(copy=None)
         super().__init__(origin, ROBOTS_TXT, held, failures, at_mono)
         self.rules: FileRules = rules
-        self.basis: VerdictBasis = _NO_BASIS
-        self.deciding: RuleSet | None = None
-
-    def select_agent(self, agent: str) -> RuleSet | None:
-        """Return the rules of ``agent``, or None; set ``deciding`` and ``basis`` for the agent."""
-        rules = self.rules.get(agent)
-        if rules is not None:
-            digest = self.rules.digest
-            self.basis = VerdictBasis(agent, self.source, self.confirmed_mono, rules.site_usage, digest=digest)
-            self.deciding = rules
-        return rules
+        self.permission: Permission | None = None
 
     def set_source(self, source: Source) -> None:
-        """See FileEntry; the basis of verdicts changes with the source."""
+        """See FileEntry; a permission is based on the source."""
         super().set_source(source)
-        self.basis = _NO_BASIS
+        self.permission = None
 
     def retain(self) -> int:
         """See FileEntry. If entries share rules, only the first retained entry adds the bytes of the rules."""
