@@ -49,7 +49,7 @@ def starts_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def skips_robots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(AgentView, "permission", lambda self, url: self.exempted(url, "broken"))
+    patch.setattr(AgentView, "judged", lambda self, url: self.exempted(url, "broken"))
 
 
 def adds(patch: pytest.MonkeyPatch, times: int) -> None:

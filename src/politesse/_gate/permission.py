@@ -1,7 +1,7 @@
 """What one agent may do at one origin: Permission; and the crawler's own policy for a host: HostPolicy.
 
 Theory of operation. A Permission is made once for an agent, a copy of robots.txt, a host policy and the usage
-preferences that the agent enforces. All answers of the gate begin with it: ``AgentView.permission`` finds it by the
+preferences that the agent enforces. All answers of the gate begin with it: ``AgentView.judged`` finds it by the
 origin's text, ``verdict`` judges a URL, and a turn waits in the line of its ``host`` with its ``pace``. These questions
 decide which function ``match`` is, in this order:
 
@@ -42,7 +42,6 @@ from politesse._base.constants import AGREE_S
 from politesse._cache.options import is_fault_of_kind
 from politesse._pacing.pace import PacingOptions, limited
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.origin import Origin, split
 from politesse.ports import FaultKind
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, Verdict, VerdictBasis, verdict_of_basis
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from politesse._cache.robots import Entry
     from politesse._gate.usage import Reserved
     from politesse._gate.view import AgentView
+    from politesse.origin import Origin
 
 MatchTarget: TypeAlias = Callable[[str], Match]
 """Returns the match of a request target, as written; raises InvalidURL if the target has no normal form."""
@@ -189,7 +189,7 @@ class Permission:
         self.pace: RuleSet | None = agent.stated(copy)
         self.floor_s: float = floor_s(state.policies, state.pacing, host)
         self.reserved: Reserved | None = reserved
-        self.tdm_file: object = agent.tdm_file(origin)
+        self.tdm_file: object = agent.tdm_file(origin) if agent.purposes else None
         self.is_allowing: bool = state.reports and not state.is_private(origin)
         is_slow = self.pace is not None and (self.pace.crawl_delay is not None or bool(self.pace.request_rates))
         self.is_plain: bool = not is_slow and not agent.purposes
@@ -197,36 +197,33 @@ class Permission:
         if source is not None and source.not_before is not None:
             self.is_plain, self.offset_s = False, source.fetched_wall - basis.confirmed_mono - AGREE_S
 
-    def verdict(self, url: str) -> Verdict:
-        """Return the verdict on a URL of the origin; it is neither counted nor published.
+    def verdict(self, url: str, target: str, now_mono: float, now_wall: float) -> Verdict:
+        """Return the verdict on a URL of the origin, whose request target is ``target``; it is not counted.
 
         Raises:
-            InvalidURL: if the request target of ``url`` has no normal form.
+            InvalidURL: if the target has no normal form.
         """
-        text, agent = self.origin.text, self.agent
-        # A URL whose origin is written in another form is split.
-        target = url[len(text) :] if url.startswith("/", len(text)) and url.startswith(text) else split(url)[1]
         try:
             match = self.match(target)
         except InvalidURL as error:
             raise InvalidURL(url, error.problem) from None  # the message quotes the URL as the caller gave it
-        allowed = match.allowed
-        basis = self.basis if allowed or self.is_plain else agent.denial_basis(self, match, target)
-        return verdict_of_basis(
-            url, allowed or self.is_allowing, match, basis, agent.clock.monotonic(), agent.clock.wall()
-        )
+        basis, allowed = self.basis, match.allowed
+        if not allowed:
+            if not self.is_plain:
+                basis = self.agent.denial_basis(self, match, target)
+            allowed = self.is_allowing
+        return verdict_of_basis(url, allowed, match, basis, now_mono, now_wall)
 
     def has_pace_of(self, other: Permission) -> bool:
         """Return whether both rest on the same file, and so on the same stated pace."""
         return self.pace is other.pace or b"" != self.basis.digest == other.basis.digest
 
 
-Known: TypeAlias = "tuple[Permission, Entry | None]"
-"""A permission, and the copy of robots.txt behind it. While a task waits with a permission, it keeps the copy as well:
-the cache finds an evicted copy as long as it is kept."""
+Judged: TypeAlias = "tuple[Verdict, Permission, Entry | None]"
+"""A verdict, the permission from which it was made, and the copy of robots.txt behind the permission.
 
-Judged: TypeAlias = "tuple[Verdict, Known]"
-"""A verdict, with the permission and the copy from which it was made."""
+A task that waits with a permission keeps the copy as well: the cache finds an evicted copy as long as it is kept.
+"""
 
 
 @cache

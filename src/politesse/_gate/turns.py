@@ -141,12 +141,11 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     def _judged(self) -> Verdict | None:
         """Return the verdict without waiting, or None if a fetch is needed."""
         agent, url = self.agent, self._url
-        known = agent.permission(url) if self.exempt is None else agent.exempted(url, self.exempt)
-        if known is None:
+        judged = agent.judged(url) if self.exempt is None else agent.exempted(url, self.exempt)
+        if judged is None:
             return None
-        self._permission, self._copy = known
-        self._verdict = verdict = self._permission.verdict(url)
-        return verdict
+        self._verdict, self._permission, self._copy = judged
+        return self._verdict
 
     async def _learned(self, deadline_mono: float | None) -> Verdict:
         """Fetch robots.txt, and return the verdict; raises TooFar at the deadline."""
@@ -154,9 +153,8 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
 
         async def learn() -> Verdict:
             # Together, before the event loop runs another task that could replace the copy.
-            self._permission, self._copy = await agent.fetched(self._url)
-            self._verdict = verdict = self._permission.verdict(self._url)
-            return verdict
+            self._verdict, self._permission, self._copy = await agent.fetched(self._url)
+            return self._verdict
 
         if deadline_mono is None:
             return await learn()
@@ -167,7 +165,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             host = Origin.of(self._url).pacing_host
             raise TooFar(host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), self.max_wait_s or 0.0)
         verdict = learning.result()
-        if agent.is_current((self._permission, self._copy)):
+        if agent.is_current(self._permission, self._copy):
             return verdict
         # The copy was replaced after the task of the fetch had ended, and before this task resumed.
         judged = self._judged()
@@ -181,7 +179,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         usable = copy is None or copy.age_s(*now) < DAY_S
         # In report mode a failure permits the URL, but robots.txt is fetched again before the page.
         is_over = copy is not None and copy.source.result in CLOSED and not copy.holds(*now)
-        if usable and not is_over and agent.is_current((permission, copy)):
+        if usable and not is_over and agent.is_current(permission, copy):
             return Turn(verdict, permit, agent.state)
         try:
             judged = self._judged()
@@ -224,7 +222,7 @@ def try_turn(agent: AgentView, url: str, judged: Judged | None) -> Turn | NotYet
     """
     if judged is None:
         return _unknown(agent, url)
-    verdict, (permission, _) = judged
+    verdict, permission, _ = judged
     permit = agent.pacer.try_start(agent.turn_request(permission, verdict))
     return permit if isinstance(permit, NotYet) else Turn(verdict, permit, agent.state)
 
@@ -251,7 +249,7 @@ async def try_turns(
         elif isinstance(judged, Verdict):
             answers.append(judged)
         else:
-            verdict, (permission, _) = judged
+            verdict, permission, _ = judged
             try:
                 requests.append(agent.turn_request(permission, verdict))
             except Disallowed as disallowed:
@@ -260,10 +258,10 @@ async def try_turns(
                 placed.append((len(answers), judged))
                 answers.append(verdict)  # a placeholder until the pacer has answered
     permits = await agent.pacer.try_starts(requests)
-    for (place, (verdict, known)), permit in zip(placed, permits, strict=True):
+    for (place, (verdict, permission, copy)), permit in zip(placed, permits, strict=True):
         if isinstance(permit, NotYet):
             answers[place] = permit
-        elif agent.is_current(known):
+        elif agent.is_current(permission, copy):
             answers[place] = Turn(verdict, permit, agent.state)
         else:
             permit.give_back()

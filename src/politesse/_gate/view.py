@@ -1,8 +1,8 @@
 """The gate for one agent: AgentView.
 
-Theory of operation. Each answer begins with ``permission``: the permission of this agent at the origin of a URL, which
-its copy of robots.txt keeps. The answer is None if a file has to be fetched first; then ``fetched`` fetches the file.
-``check`` answers "may I?" with the verdict of the permission; ``turn`` answers "may I, and when?", and hands the
+Theory of operation. Each answer begins with ``judged``, which finds the permission of this agent at the origin of a URL
+(``permission.py``), and makes the verdict. The result is None if a file has to be fetched first; then ``fetched``
+fetches the file. ``check`` answers "may I?" with the verdict; ``turn`` answers "may I, and when?", and hands the
 permission to the pacer as a TurnRequest; ``peek`` answers from the cache.
 
 A queue judges a URL several times: when the URL is put, and each time its host is not ready. So the methods for queues
@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, TypeVar
 from yarl import URL
 
 from politesse._base.checks import check_least, wrong_type
+from politesse._base.constants import ROBOTS_TXT
 from politesse._base.reasons import BY_USAGE
 from politesse._base.text import public_url, type_name
 from politesse._gate.data_txt import DATA_TXT
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
-from politesse._gate.permission import Judged, Known, Permission, floor_s, match_of
+from politesse._gate.permission import Judged, Permission, match_of
 from politesse._gate.turn import Turn, blocking_turn
 from politesse._gate.turns import TurnWait, granted, try_turn, try_turns
 from politesse._gate.usage import (
@@ -137,8 +138,8 @@ class AgentView:
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
         text = url if isinstance(url, str) else url_text(url)
-        permission, _ = self.permission(text) or await self.fetched(text)
-        return self.counted(permission.verdict(text))
+        verdict, _, _ = self.judged(text) or await self.fetched(text)
+        return self.counted(verdict)
 
     def peek(self, url: StrOrURL) -> Verdict | None:
         """Return the verdict on ``url`` from the cache, or None. Never waits.
@@ -152,8 +153,8 @@ class AgentView:
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
         text = url if isinstance(url, str) else url_text(url)
-        known = self.permission(text)
-        return None if known is None else self.counted(known[0].verdict(text))
+        judged = self.judged(text)
+        return None if judged is None else self.counted(judged[0])
 
     async def check_batch(self, urls: Iterable[StrOrURL]) -> list[Verdict]:
         """Return the verdicts on ``urls`` in their order; the robots.txt files are fetched at the same time.
@@ -321,8 +322,8 @@ class AgentView:
         self.state.check_usable()
         origin = Origin.given(origin)
         settled = self._settled(origin, None)
-        verdict = None if settled is None else self.counted(settled.verdict(origin.robots_url))
-        if verdict is not None and not verdict.allowed:
+        verdict = None if settled is None else self._judged_by(settled, None, origin.robots_url, ROBOTS_TXT)[0]
+        if verdict is not None and not self.counted(verdict).allowed:
             return Sitemaps(verdict=verdict)
         cache = self.state.cache
         return await read_sitemaps(await cache.entry(origin, self.name), cache.reading, self.name)
@@ -383,8 +384,8 @@ class AgentView:
 
     # For queues and integrations; the verdicts are not counted.
 
-    def permission(self, url: str) -> Known | None:
-        """Return the permission of this agent at the origin of ``url``, and its copy; None if a fetch is needed.
+    def judged(self, url: str) -> Judged | None:
+        """Return the verdict on ``url``, with its permission and copy; None if a fetch is needed.
 
         The part of ``url`` before the third slash is the key of the copy. This part needs no validation, because every
         key in the cache is a valid origin. A URL whose origin is written in another form takes the slow way.
@@ -409,32 +410,26 @@ class AgentView:
                     or permission.policy is not state.policies.get(permission.host)
                 ):
                     permission = self._made(copy) if self._is_answered_by(copy) else None
-                if permission is not None and now_wall - now_mono > permission.offset_s:
+                if permission is not None and (permission.is_plain or now_wall - now_mono > permission.offset_s):
                     copy.used = True
-                    return permission, copy
+                    return permission.verdict(url, url[place:], now_mono, now_wall), permission, copy
         return self._looked_up(url)
 
-    def judged(self, url: str) -> Judged | None:
-        """Return the verdict on ``url`` and its permission, or None if a fetch is needed; raises as ``permission``."""
-        known = self.permission(url)
-        return None if known is None else (known[0].verdict(url), known)
-
     async def learn(self, url: str) -> Judged:
-        """Return the verdict on ``url`` and its permission; fetch robots.txt if needed."""
-        known = self.permission(url) or await self.fetched(url)
-        return known[0].verdict(url), known
+        """Return the same as ``judged``; fetch robots.txt if needed."""
+        return self.judged(url) or await self.fetched(url)
 
-    async def fetched(self, url: str) -> Known:
-        """Fetch the files that a verdict on ``url`` needs, and return the permission and its copy."""
+    async def fetched(self, url: str) -> Judged:
+        """Fetch the files that a verdict on ``url`` needs, and return the same as ``judged``."""
         origin, target = split(url)
         reserved = None
         if self._reads_tdm and target not in NOT_ENFORCED:
             reserved = await self.state.reservations.learn(self._plain, origin)
         copy = await self.copy_of(origin)
-        return self._made(copy, reserved), copy
+        return self._judged_by(self._made(copy, reserved), copy, url, target)
 
-    def exempted(self, url: str, reason: str) -> Known:
-        """Return the permission for a URL that is exempt for ``reason``, unless a policy denies the host.
+    def exempted(self, url: str, reason: str) -> Judged:
+        """Return the verdict on a URL that is exempt for ``reason``: it is allowed, unless a policy denies the host.
 
         Raises:
             InvalidURL: if ``url`` is not an absolute http(s) URL.
@@ -446,27 +441,25 @@ class AgentView:
         settled = self._settled(origin, copy)
         if settled is None or settled.match(target).allowed:
             settled = self._fixed(origin, copy, Reason.POLICY_EXEMPT, reason)
-        return settled, copy
+        return self._judged_by(settled, copy, url, target)
 
-    def is_current(self, known: Known) -> bool:
+    def is_current(self, permission: Permission, copy: Entry | None) -> bool:
         """Return whether the copy, the policy and the tdmrep.json behind a permission were not replaced.
 
         A copy that has expired, but was not replaced, is current.
         """
-        state, (permission, copy) = self.state, known
-        origin = permission.origin
+        state, origin = self.state, permission.origin
         return (
             state.cache.held(origin.text) is copy
             and state.policies.get(permission.host) is permission.policy
-            and self.tdm_file(origin) is permission.tdm_file
+            and (not self.purposes or self.tdm_file(origin) is permission.tdm_file)
         )
 
     def still_holds(self, url: str, judged: Judged) -> bool:
         """Return whether ``judged`` is about ``url``, its copy is valid, and its permission is current."""
-        verdict, known = judged
-        permission, copy = known
+        verdict, permission, copy = judged
         is_same = url_to_request(verdict) == url and self.known_copy(permission.origin) is copy
-        return is_same and self.is_current(known)
+        return is_same and self.is_current(permission, copy)
 
     def known_copy(self, origin: Origin) -> Entry | None:
         """Return the valid copy of ``origin`` if it has the rules of this agent; start a refresh that is due."""
@@ -550,7 +543,11 @@ class AgentView:
         """
         state, host = self.state, origin.pacing_host
         state.check_usable()
-        pace, min_delay_s = self.stated(state.cache.held(origin.text)), floor_s(state.policies, state.pacing, host)
+        copy = state.cache.held(origin.text)
+        permission = None if copy is None else copy.permission
+        if permission is None or permission.agent is not self or permission.policy is not state.policies.get(host):
+            permission = self._fixed(origin, copy, Reason.ROBOTS_TXT)  # only its pace counts here
+        pace, min_delay_s = permission.pace, permission.floor_s
         self.pacer.when_ready(TurnRequest(host, origin.text, self.name, pace, min_delay_s=min_delay_s), callback)
 
     def known_file(self, origin: Origin) -> bytes | None:
@@ -581,7 +578,7 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
         """
         url = f"{origin}{path}"
-        verdict, _ = await self.learn(url)
+        verdict, _, _ = await self.learn(url)
         if not self.counted(verdict).allowed:
             return denied_file(url, verdict)
         held = self.blocking_turn(origin.pacing_host)
@@ -604,27 +601,31 @@ class AgentView:
 
     # Making permissions.
 
-    def _looked_up(self, url: str) -> Known | None:
-        """Return the permission for ``url`` and the copy that counts now; None if a fetch is needed."""
+    def _looked_up(self, url: str) -> Judged | None:
+        """Return the same as ``judged``, by the copy that counts now and a new permission."""
         state = self.state
         state.check_usable()
         origin, target = split(url)
         held = state.cache.held(origin.text)
-        settled = self._settled(origin, held)
+        settled = self._settled(origin, held) if state.policies or state.public_resolver is not None else None
         # In report mode the pages of a denied host are requested, so robots.txt is fetched for their pace.
         if settled is not None and (not settled.is_allowing or settled.match(target).allowed):
-            return settled, held
-        copy, reserved = None if held is None else self.known_copy(origin), None
+            return self._judged_by(settled, held, url, target)
+        copy = None if held is None else self.known_copy(origin)
         if copy is None:
             is_robots_txt = self._match_without_file(url, target).reason is Reason.ROBOTS_TXT
             if not is_robots_txt or state.public_resolver is not None:
                 return None  # only a fetch shows whether the host has a private address
-            return self._fixed(origin, held, Reason.ROBOTS_TXT, ""), held
+            return self._judged_by(self._fixed(origin, held, Reason.ROBOTS_TXT), held, url, target)
+        reserved = None
         if self._reads_tdm and target not in NOT_ENFORCED:
             reserved = state.reservations.known(self._plain, copy)
             if reserved is None:
                 return None
-        return self._made(copy, reserved), copy
+        return self._judged_by(self._made(copy, reserved), copy, url, target)
+
+    def _judged_by(self, permission: Permission, copy: Entry | None, url: str, target: str) -> Judged:
+        return permission.verdict(url, target, self.clock.monotonic(), self.clock.wall()), permission, copy
 
     def _made(self, copy: Entry, reserved: Reserved | None = None) -> Permission:
         """Return a new permission of a copy that answers this agent; the copy keeps it if it may be used again."""
@@ -632,7 +633,9 @@ class AgentView:
         usage: StatesUsage | None = None if rules is None else rules.site_usage
         if state.policy_tokens:
             usage = usage_with_tokens(state.policy_tokens, usage, copy.rules)
-        settled = self._settled(copy.origin, copy, usage)
+        settled = None
+        if state.policies or state.public_resolver is not None:
+            settled = self._settled(copy.origin, copy, usage)
         if settled is not None:
             return settled
         match = match_of(copy, self.name, state.no_rules)
@@ -648,8 +651,6 @@ class AgentView:
 
     def _settled(self, origin: Origin, copy: Entry | None, usage: StatesUsage | None = None) -> Permission | None:
         """Return the permission of a host that a policy denies or exempts, or whose address is private; else None."""
-        if not self.state.policies and self.state.public_resolver is None:
-            return None
         policy = self.state.policies.get(origin.pacing_host)
         if self.state.is_private(origin):
             note = f"{origin.host} is a private address, and private_addresses='deny'"
@@ -660,7 +661,7 @@ class AgentView:
         return self._fixed(origin, copy, reason, policy.reason, usage)
 
     def _fixed(
-        self, origin: Origin, copy: Entry | None, reason: Reason, note: str, usage: StatesUsage | None = None
+        self, origin: Origin, copy: Entry | None, reason: Reason, note: str = "", usage: StatesUsage | None = None
     ) -> Permission:
         """Return a permission with the same match for each URL; ``copy`` only states the pace."""
         basis = VerdictBasis(self.name, None, self.clock.monotonic(), usage, note)

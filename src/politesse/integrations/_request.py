@@ -144,7 +144,7 @@ def turn_for(
 async def _claimed(agent: AgentView, turn: Turn, url: str) -> Turn:
     """Return a turn that the task holds, if ``url`` may be requested in it; raises Disallowed."""
     if turn.url.partition("#")[0] != url and turn.verdict.reason is not Reason.POLICY_EXEMPT:
-        verdict, _ = await agent.learn(url)  # the URL as it is sent may match other rules
+        verdict, _, _ = await agent.learn(url)  # the URL as it is sent may match other rules
         if not verdict:
             raise Disallowed(agent.counted(verdict))
     return turn

@@ -349,8 +349,8 @@ class Dispatcher(Generic[Item]):
     def _enter(self, queued: QueuedUrl[Item]) -> None:
         """Let a URL compete for turns, or mark it to be refused."""
         origin_queue = queued.origin_queue
-        known = self._agent.permission(queued.url)
-        verdict = None if known is None else known[0].verdict(queued.url)
+        judged = self._agent.judged(queued.url)
+        verdict = None if judged is None else judged[0]
         if verdict is not None and self._patience.refuses(origin_queue, verdict):
             self._denied.append(queued)
             self.workers.wake()
@@ -543,8 +543,8 @@ class Dispatcher(Generic[Item]):
 
     def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
         """Return the verdict by which a URL is refused now; None if it is allowed, deferred or not yet judged."""
-        known = self._agent.permission(queued.url)
-        verdict = None if known is None else known[0].verdict(queued.url)
+        judged = self._agent.judged(queued.url)
+        verdict = None if judged is None else judged[0]
         return None if verdict is None or not self._patience.refuses(queued.origin_queue, verdict) else verdict
 
     async def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:

@@ -243,7 +243,7 @@ class RobotsPrefetcher(Generic[Item]):
             self._on_failure(error)
         if self._stopped:
             return  # perhaps the gate was closed just after this fetch
-        verdict, _ = task.result()
+        verdict, _, _ = task.result()
         is_deferred = self.defer(origin_queue, verdict)
         # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
         origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None
