@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.origin import Origin
 
+_NEVER: Final = -inf
 MatchTarget: TypeAlias = Callable[[str], Match]
 """Returns the match of a request target, as written; raises InvalidURL if the target has no normal form."""
 
@@ -127,12 +128,8 @@ class Permission:
     """What one agent may do at one origin; see the module. It never changes.
 
     Args:
-        agent: the agent that may request.
-        origin: the origin.
+        agent, origin, match, basis, reserved: see below.
         copy: the copy of robots.txt that states the pace, or None.
-        match: see below.
-        basis: see below.
-        reserved: see below.
 
     Attributes:
         agent: the agent that may request.
@@ -154,20 +151,8 @@ class Permission:
     """
 
     __slots__ = (
-        *(
-            "agent",
-            "basis",
-            "floor_s",
-            "host",
-            "is_allowing",
-            "is_plain",
-            "match",
-            "offset_s",
-            "origin",
-            "pace",
-            "policy",
-        ),
-        *("reserved", "tdm_file"),
+        *("agent", "basis", "floor_s", "host", "is_allowing", "is_plain", "match"),
+        *("offset_s", "origin", "pace", "policy", "reserved", "tdm_file"),
     )
 
     def __init__(
@@ -191,9 +176,9 @@ class Permission:
         self.reserved: Reserved | None = reserved
         self.tdm_file: object = agent.tdm_file(origin) if agent.purposes else None
         self.is_allowing: bool = state.reports and not state.is_private(origin)
-        is_slow = self.pace is not None and (self.pace.crawl_delay is not None or bool(self.pace.request_rates))
-        self.is_plain: bool = not is_slow and not agent.purposes
-        self.offset_s: float = -inf
+        is_stated = self.pace is not None and bool(self.pace.crawl_delay or self.pace.request_rates)
+        self.is_plain: bool = not is_stated and not agent.purposes
+        self.offset_s: float = _NEVER
         if source is not None and source.not_before is not None:
             self.is_plain, self.offset_s = False, source.fetched_wall - basis.confirmed_mono - AGREE_S
 
