@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     """Return the status of each host, with its pace for ``agent``; busy hosts come first."""
-    cache, now_mono, now_wall = state.cache, state.clock.monotonic(), state.clock.wall()
+    cache, now = state.cache, (state.clock.monotonic(), state.clock.wall())
     fetching = cache.being_fetched
     entries: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry in cache.entries.values():
@@ -42,10 +42,11 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     paces = state.pacer.hosts()
     hosts = {}
     for host in dict.fromkeys([*paces, *entries, *unknown]):
-        pace = _pace(state, agent, host, paces.get(host), entries[host], now_mono, now_wall)
-        open_wall = pace.closed_until or now_wall  # robots.txt is not fetched while its host is closed
+        known = paces.get(host) or HostStatus(host, 0.0, Bound.FLOOR, now[1])
+        pace = _pace(state, agent, known, entries[host], now)
+        open_wall = pace.closed_until or now[1]  # robots.txt is not fetched while its host is closed
         robots = [
-            *(_robots(entry, now_mono, now_wall, open_wall, fetching) for entry in entries[host]),
+            *(_robots(entry, now, open_wall, fetching) for entry in entries[host]),
             *(RobotsStatus(origin, fetching=True) for origin in unknown[host]),
         ]
         hosts[host] = replace(pace, robots=tuple(robots))
@@ -68,38 +69,30 @@ def held_longest(pacer: Pacer) -> str:
     return f", {pacer.in_flight} turns under way, {pacer.waiting} waiting, {held}{away}"
 
 
-def _robots(entry: Entry, now_mono: float, now_wall: float, open_wall: float, fetching: Container[str]) -> RobotsStatus:
+def _robots(entry: Entry, now: tuple[float, float], open_wall: float, fetching: Container[str]) -> RobotsStatus:
     source = entry.source
     return RobotsStatus(
         entry.origin,
         source.result,
         source.status,
         source.fault,
-        age_s=max(0.0, entry.age_s(now_mono, now_wall)),
+        age_s=max(0.0, entry.age_s(*now)),
         fetching=str(entry.origin) in fetching,
-        next_fetch=max(now_wall + entry.due_in_s(now_mono, now_wall), open_wall),
+        next_fetch=max(now[1] + entry.due_in_s(*now), open_wall),
     )
 
 
 def _pace(
-    state: GateState,
-    agent: str,
-    host: str,
-    known: HostStatus | None,
-    entries: list[Entry],
-    now_mono: float,
-    now_wall: float,
+    state: GateState, agent: str, known: HostStatus, entries: list[Entry], now: tuple[float, float]
 ) -> HostStatus:
     """Return the status of a host with the slower of two paces: of the pacer, and of the robots.txt of its origins."""
-    policy = state.policies.get(host)
+    policy, (_, now_wall) = state.policies.get(known.host), now
     options = state.pacing if policy is None else policy.pacing(state.pacing)
     rules = [entry.rules[agent] for entry in entries if agent in entry.rules]
     stated, open_wall = stated_pace(rules, now_wall, options), visit_from(rules, now_wall)
-    if known is None:
-        known = HostStatus(host, 0.0, stated.bound_by, now_wall)
     if stated.interval_s > known.interval_s:
         # The pacer learns this pace with the first turn. Until then the interval counts from the fetch of robots.txt.
-        since_s = min((entry.age_s(now_mono, now_wall) for entry in entries), default=inf)
+        since_s = min((entry.age_s(*now) for entry in entries), default=inf)
         next_wall = max(known.not_before, now_wall - since_s + stated.interval_s)
         known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before=next_wall)
     # If no origin of the host is open, its next request is for the robots.txt that may be fetched first.

@@ -263,19 +263,11 @@ def usage_with_tokens(
 
 
 def _usage_of_groups(tokens: PolicyTokens, rules_of: Mapping[Purpose, RuleSet], url: str) -> Usage:
-    statements = []
+    statements, told = [], (Mechanism.POLICY_TOKEN, Place.ROBOTS_TXT)
     for purpose, rules in rules_of.items():
         match = rules.match(url)
-        if match.rule is not None:
-            statement = Statement(
-                purpose,
-                Preference.ALLOWED if match else Preference.DISALLOWED,
-                Mechanism.POLICY_TOKEN,
-                Place.ROBOTS_TXT,
-                str(match.rule),
-                match.rule.line,
-                path=match.rule.value,
-                agent=tokens[purpose],
-            )
-            statements.append(statement)
+        said, rule = Preference.ALLOWED if match else Preference.DISALLOWED, match.rule
+        if rule is not None:
+            agent, line = tokens[purpose], rule.line
+            statements.append(Statement(purpose, said, *told, str(rule), line, path=rule.value, agent=agent))
     return Usage(tuple(statements), tuple(statements))

@@ -34,15 +34,7 @@ from politesse._gate.pages import DataTxtAnswer, Sitemaps, denied_file, read_dat
 from politesse._gate.permission import Judged, Permission, match_of
 from politesse._gate.turn import Turn, blocking_turn
 from politesse._gate.turns import TurnWait, granted, try_turn, try_turns
-from politesse._gate.usage import (
-    NOT_ENFORCED,
-    TDMREP_JSON,
-    Reserved,
-    match_of_use,
-    objection,
-    usage_with_tokens,
-    with_reserved,
-)
+from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
 from politesse._pacing.pace import longest_stated_s
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
@@ -50,19 +42,7 @@ from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.ports import TurnRequest
 from politesse.usage.model import Purpose
-from politesse.verdict import (
-    WITHOUT_RULE,
-    Bound,
-    Match,
-    NotYet,
-    Reason,
-    StatesUsage,
-    Verdict,
-    VerdictBasis,
-    url_to_request,
-    utc,
-    verdict_of_basis,
-)
+from politesse.verdict import WITHOUT_RULE, Bound, Reason, Verdict, VerdictBasis, url_to_request, utc, verdict_of_basis
 
 if TYPE_CHECKING:
     from politesse._cache.files import SiteFile, SiteFiles
@@ -70,11 +50,13 @@ if TYPE_CHECKING:
     from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
+    from politesse._gate.usage import Reserved
     from politesse.clock import Clock
     from politesse.ports import Pacer
     from politesse.robots import RuleSet
     from politesse.status import HostStatus
     from politesse.usage.model import Usage
+    from politesse.verdict import Match, NotYet, StatesUsage
 
 Item = TypeVar("Item")
 
@@ -688,12 +670,12 @@ class AgentView:
     def denial_basis(self, permission: Permission, match: Match, target: str) -> VerdictBasis:
         """Return the basis of a denial; its source and note name the end and the cause, if the denial has its own."""
         basis, reserved = permission.basis, permission.reserved
-        objected = None
-        if match.reason in BY_USAGE:
-            objected = objection(self.purposes, basis.site_usage, reserved, target.partition("#")[0])
-        if objected is None:
-            return self._until(basis, permission.host, basis.note)
-        return self._until(basis, permission.host, objected[1], None if reserved is None else reserved.not_before)
+        note, not_before = basis.note, None if reserved is None else reserved.not_before
+        if match.reason not in BY_USAGE:
+            not_before = None
+        elif objected := objection(self.purposes, basis.site_usage, reserved, target.partition("#")[0]):
+            _, note = objected
+        return self._until(basis, permission.host, note, not_before)
 
     def _until(self, basis: VerdictBasis, host: str, note: str, not_before: float | None = None) -> VerdictBasis:
         """Return the basis of a denial that ends at ``not_before`` or, if that is later, when the host opens again."""
