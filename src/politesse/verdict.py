@@ -273,9 +273,6 @@ class Verdict:
         return f"{words}: {printable(self.note)}" if self.note else words
 
 
-_new: Final = object.__new__
-
-
 def verdict_of_basis(
     url: str,
     allowed: bool,  # noqa: FBT001 - it is the answer
@@ -285,7 +282,7 @@ def verdict_of_basis(
     read_wall: float,
 ) -> Verdict:
     """Return a verdict with a basis that other verdicts may share; ``read_mono`` and ``read_wall`` date it."""
-    self = _new(Verdict)
+    self = object.__new__(Verdict)
     self._url = url
     self.allowed = allowed
     self.match = match

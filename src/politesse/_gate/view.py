@@ -524,7 +524,8 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
         """
         state, host = self.state, origin.pacing_host
-        state.check_usable()
+        if state.closing is None or state.loop is not _get_running_loop():
+            state.check_usable()
         copy = state.cache.held(origin.text)
         permission = None if copy is None else copy.permission
         if permission is None or permission.agent is not self or permission.policy is not state.policies.get(host):
