@@ -628,7 +628,7 @@ class AgentView:
             match = partial(match_of_use, match, partial(objection, self.purposes, usage, reserved))
         basis = VerdictBasis(self.name, copy.source, copy.confirmed_mono, usage, digest=copy.rules.digest)
         permission = Permission(self, copy.origin, copy, match, basis, reserved)
-        if not self._reads_tdm:
+        if not self._reads_tdm:  # a permission that the copy kept would keep its tdmrep.json as well
             copy.permission = permission
         return permission
 

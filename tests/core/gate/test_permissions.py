@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from politesse import CacheOptions, ClosedError, Disallowed, HostPolicy, PacingOptions, Reason
+from politesse.origin import Origin
 from politesse.verdict import Bound
 from tests.core.gate.gates import CLOSED, DAY, OPEN, PAGE, PRIVATE, SITE, ScriptedGate, refusal
 from tests.core.gate.test_clocks import step
@@ -162,3 +163,36 @@ async def test_closed_gate(gate: ScriptedGate) -> None:
             gate.peek(url)
         with pytest.raises(ClosedError):
             await gate.take_turn(url)
+
+
+async def test_copy_that_is_used_is_not_evicted() -> None:
+    sites = [f"https://h{place}.example" for place in range(100)]
+    async with ScriptedGate(dict.fromkeys(sites, OPEN), cache=CacheOptions(max_entries_bytes=20_000)) as gate:
+        for site in sites:
+            assert await gate.check(site)
+            assert gate.peek(sites[0])
+        assert gate.fetcher.count(sites[0]) == 1
+
+
+async def test_robots_txt_is_permitted_while_tdmrep_json_is_unknown() -> None:
+    async with ScriptedGate({SITE: OPEN, TDMREP: FREE}, enforce_usage={"tdm"}) as gate:
+        await gate.sitemaps(SITE)  # needs robots.txt alone
+        assert gate.peek(PAGE) is None
+        assert gate.known(f"{SITE}/robots.txt").reason is Reason.ROBOTS_TXT
+
+
+async def test_wait_for_a_turn_has_the_pace_of_its_own_agent() -> None:
+    file = "User-agent: examplebot\nDisallow: /private\n\nUser-agent: other\nCrawl-delay: 7\n"
+    async with ScriptedGate({SITE: file}) as gate:
+        other, called = gate.agent(tokens=["other"], user_agent="other/1.0"), asyncio.Event()
+        assert await gate.check(PAGE)
+        assert await other.check(PAGE)
+        gate.clock.advance(10.0)
+        turn = gate.try_turn(PAGE)
+        assert turn
+        turn.end()
+        assert other.peek(PAGE)  # the copy keeps the permission of this agent
+        gate.when_ready(Origin.of(SITE), called.set)
+        gate.clock.advance(2.0)
+        await settle()
+        assert called.is_set()
