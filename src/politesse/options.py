@@ -5,7 +5,7 @@ The names of values, such as ``PrivateAddresses``, are for the annotations of pr
 
 from politesse._cache.options import CacheOptions, OnForbidden, OnTooManyRequests
 from politesse._gate.assemble import Mode
-from politesse._gate.judge import HostPolicy
+from politesse._gate.permission import HostPolicy
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import Limit, OnLongCrawlDelay, PacingKey, PacingOptions
 from politesse._pacing.shared import SharedPacer

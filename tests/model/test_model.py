@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from politesse._gate.agent import Agent
 from politesse._gate.state import GateState
+from politesse._gate.view import AgentView
 from politesse._pacing.fetch_lines import FetchLines
 from politesse._pacing.hosts import Host, Lane, LocalPermit
 from politesse.queue._dispatch import Dispatcher
@@ -50,8 +50,7 @@ def starts_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def skips_robots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Agent, "hit", lambda self, url: None)
-    patch.setattr(Agent, "judged", lambda self, url: self.exempted(url, "broken"))
+    patch.setattr(AgentView, "judged", lambda self, url: self.exempted(url, "broken"))
 
 
 def adds(patch: pytest.MonkeyPatch, times: int) -> None:

@@ -1,12 +1,11 @@
 """The reasons of verdicts and waits, and the outcomes of fetches.
 
 To add a reason, add the member, its entries in the sets, and its words here. The package ``robots/`` gives the reasons
-of rules. ``_gate/judge.py`` and ``Agent`` give the other reasons, and the integration of httpx gives POLICY_DENY for a
-name with only private addresses. ``Agent.hit`` judges by fresh rules alone, so it must return None whenever another
-reason may apply. The commands of the ledger sort reasons, too (``cli/ledger_command.py``). If a verdict with the reason
-may change later, add the reason to ``_GIVING_UP`` (``queue/_results.py``). If such a verdict waits for robots.txt, add
-the reason also to ``DEFERRING`` (Scrapy's ``_waits.py``). ``Verdict._because`` adds the words that depend on the
-verdict.
+of rules. A Permission (``_gate/permission.py``) gives the other reasons, by another function ``match``, and the
+integration of httpx gives POLICY_DENY for a name with only private addresses. The commands of the ledger sort reasons,
+too (``cli/ledger_command.py``). If a verdict with the reason may change later, add the reason to ``_GIVING_UP``
+(``queue/_results.py``). If such a verdict waits for robots.txt, add the reason also to ``DEFERRING`` (Scrapy's
+``_waits.py``). ``Verdict._because`` adds the words that depend on the verdict.
 """
 
 from __future__ import annotations

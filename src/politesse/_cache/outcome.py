@@ -56,10 +56,10 @@ from politesse._http.freshness import freshness_lifetime_s, names_another, retry
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
-from politesse.verdict import AccessResult, Source, VerdictBasis
+from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from politesse.robots import RuleSet
+    from politesse._gate.permission import Permission
 
 CLOCK_SKEW_S: Final = 300.0
 """The seconds by which the clock of the writer may be ahead of the clock of the reader."""
@@ -77,8 +77,6 @@ _COPY_BYTES: Final = 720
 _ANSWER_BYTES: Final = 150
 _TROUBLE_BYTES: Final = 200
 _STR_BYTES: Final = 49
-
-_NO_BASIS: Final = VerdictBasis("", None, 0.0, None)
 
 
 # No code changes a DefiniteAnswer, a Trouble or a Moment. The classes are not frozen, because each fetch makes an
@@ -195,7 +193,7 @@ class Copy:
     """What is known of a file: the last answer, the failures since then, what both mean, and the compiled rules.
 
     A copy whose facts were not judged disallows everything, and is valid for no time. Once a copy is kept, only
-    ``used`` changes, ``basis`` and ``deciding``, and the times by the wall clock, if that clock was set back.
+    ``used`` changes, ``permission``, and the times by the wall clock, if that clock was set back.
 
     A deadline is over as soon as one of the clocks has reached it. A wall clock may be set back, and a monotonic clock
     may stop while the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone, so that a wall
@@ -221,8 +219,8 @@ class Copy:
         deadline_mono: when the copy stops being valid.
         deadline_wall: the same moment, on the wall clock; infinite for a copy that closes its site.
         used: second-chance bit of the eviction, set on every hit.
-        basis: the basis of verdicts for the agent of the last ``select_agent`` call; before that, an empty basis.
-        deciding: the rules of the same agent; None before the first call.
+        permission: what the agent that asked last may do; None before the first question, and after the wall clock was
+            set back. The gate makes it.
     """
 
     origin: Origin
@@ -244,8 +242,7 @@ class Copy:
     deadline_mono: float = -inf
     deadline_wall: float = -inf
     used: bool = False
-    basis: VerdictBasis = _NO_BASIS
-    deciding: RuleSet | None = None
+    permission: Permission | None = None
     _source: Source | None = None
 
     @classmethod
@@ -351,21 +348,12 @@ class Copy:
         self.deadline_wall -= by_s
         if self.not_before is not None:
             self.not_before -= by_s
-        self._source, self.basis = None, _NO_BASIS
+        self._source = self.permission = None
         return True
 
     def answers(self, agent: str) -> bool:
         """Return whether the copy has an answer for ``agent``; an empty name stands for the file itself."""
         return agent in self.rules or self.result is not AccessResult.SUCCESSFUL or not agent
-
-    def select_agent(self, agent: str) -> RuleSet | None:
-        """Return the rules of ``agent``, or None; set ``deciding`` and ``basis`` for the agent."""
-        rules = self.rules.get(agent)
-        if rules is not None:
-            digest = self.rules.digest
-            self.basis = VerdictBasis(agent, self.source, self.confirmed_mono, rules.site_usage, digest=digest)
-            self.deciding = rules
-        return rules
 
     def __repr__(self) -> str:
         return f"<Copy of {self.origin.text}{self.path}: {self.result}>"

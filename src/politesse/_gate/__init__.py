@@ -2,26 +2,25 @@
 
 The steps of a request::
 
-    gate.turn(url)                                view.py      AgentView: the methods for users
-      TurnWait.take()                             turns.py     by ``async with``: TurnHeld?, check, wait, check again
-        agent.hit(url)                            agent.py     a fresh entry whose rules alone decide, or
-        agent.judged(url), agent.fetched(url)     agent.py     ``judged`` reads the cache, ``fetched`` fetches;
-                                                               with ``exempt=``, ``exempted``
-          judge(evidence)                         judge.py     pure
-        agent.turn_request(...)                   agent.py     raises Disallowed, also for a pace that is too slow
+    gate.turn(url)                                view.py        AgentView: the methods for users
+      TurnWait.take()                             turns.py       by ``async with``: TurnHeld?, judge, wait, judge again
+        agent.judged(url)                         view.py        the permission that the copy of robots.txt keeps
+          permission.verdict(url, ...)            permission.py  the match of the target, and what explains it
+        agent.fetched(url)                        view.py        if ``judged`` returns None; for ``exempt=``, exempted
+        agent.turn_request(permission, verdict)   view.py        raises Disallowed, also for a pace that is too slow
         pacer.start(TurnRequest(...))             politesse._pacing
-      Turn(verdict, permit)                       turn.py      held by the task until the request has ended
-    turn.observe(status, headers); turn.end()     turn.py      -> permit.observe, permit.end
+      Turn(verdict, permit)                       turn.py        held by the task until the request has ended
+    turn.observe(status, headers); turn.end()     turn.py        -> permit.observe, permit.end
 
 ``peek`` and ``check`` stop at the verdict. ``try_turn`` asks ``pacer.try_start``, which never waits. Queues call
-``try_turns``, which asks ``pacer.try_starts``. Queues and integrations use Agent, the base class of AgentView. The
-other modules:
+``try_turns``, which asks ``pacer.try_starts``. Queues and integrations use the second half of AgentView. The other
+modules:
 
     gatekeeper.py   the gate with all its parts, and the view of its own agent
     assemble.py     builds the parts from the bottom up
     state.py        the parts that all agents of a gate share
     identity.py     the User-Agent and the product tokens of an agent
-    judge.py        the judgement, and the crawler's own policy for a host
+    permission.py   what an agent may do at an origin, and the crawler's own policy for a host
     usage.py        policy tokens, the reservations of tdmrep.json, and the enforcement of usage preferences
     filtering.py    pairs each item of a source with its verdict
     hosts_known.py  the report of ``gate.hosts()``

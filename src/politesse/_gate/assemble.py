@@ -19,14 +19,14 @@ from politesse._cache.files import SiteFiles
 from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.host_memory import StoredHosts
 from politesse._cache.options import CacheOptions, FetchConditions
-from politesse._gate.agent import Agent
 from politesse._gate.identity import Identity
-from politesse._gate.judge import HostPolicies
 from politesse._gate.pages import PageFetcher
+from politesse._gate.permission import HostPolicy, denies, floor_s, no_rules
 from politesse._gate.state import GateState
 from politesse._gate.turn import soon
 from politesse._gate.turns import TurnWait
-from politesse._gate.usage import AgentUsage, PolicyTokens, Reservations, checked_purposes
+from politesse._gate.usage import Reservations, checked_policy_tokens, checked_purposes
+from politesse._gate.view import AgentView
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.making import fleet_wire
@@ -149,11 +149,12 @@ def assemble(options: GatekeeperOptions) -> GateState:
         ConfigurationError: for invalid options.
     """
     identity, purposes = Identity.of(options.user_agent, options.token), checked_purposes(options.enforce_usage)
-    policy_tokens = PolicyTokens(options.policy_tokens) if options.policy_tokens else None
+    policy_tokens = checked_policy_tokens(options.policy_tokens)
     shared, cache_options, fetch = options.pacer, options.cache or CacheOptions(), options.fetch or FetchOptions()
     clock = options.clock or (SystemClock() if shared is None else shared.clock)
     pacing = options.pacing or (PacingOptions() if shared is None else shared.options)
-    publisher, policies = Publisher(EventLog()), HostPolicies(pacing)
+    publisher = Publisher(EventLog())
+    policies: dict[str, HostPolicy] = {}
     resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
     fetcher = options.fetcher or _fetcher(options, resolver)
     conditions, limit_s = _conditions(options.user_agent, fetcher), fetch.total_timeout_s
@@ -168,8 +169,8 @@ def assemble(options: GatekeeperOptions) -> GateState:
         admission,
         policy,
         publisher,
-        policies.floor_s,
-        policies.denies if options.mode == "enforce" else lambda _: False,
+        partial(floor_s, policies, pacing),
+        partial(denies, policies) if options.mode == "enforce" else lambda _: False,
         total_timeout_s=limit_s,
         signer=options.signer,
     )
@@ -193,6 +194,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
         policies=policies,
         purposes=purposes,
         policy_tokens=policy_tokens,
+        no_rules=no_rules(options.dialect),
         public_resolver=PublicResolver(resolver) if conditions.private_addresses == "deny" else None,
         signer=options.signer,
         reports=options.mode == "report",
@@ -208,17 +210,16 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
     """Add the caches of files that are requested like pages, in turns of this gate."""
     publisher = state.publisher
 
-    def files_for(agent: Agent, max_days: int) -> SiteFiles:
+    def files_for(agent: AgentView, max_days: int) -> SiteFiles:
         policy = options.file_policy(max_days)
         limit = policy.outcomes.max_redirects
         pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher, admission, state, limit)
         return SiteFiles(pages, policy, options.max_site_files_bytes, state.clock, publisher)
 
     # The agent that fetches tdmrep.json must not enforce usage: it would need tdmrep.json first.
-    plain = Agent(state, state.identity)
-    state.tdm_files = files_for(plain, max_days=1)
+    state.tdm_files = files_for(AgentView(state, state.identity, enforces=False), max_days=1)
     state.reservations = Reservations(state.tdm_files, state.cache.reading)
-    state.files = files_for(Agent(state, state.identity, AgentUsage(plain) if state.purposes else None), max_days=7)
+    state.files = files_for(AgentView(state, state.identity), max_days=7)
 
 
 def _record_files(state: GateState, ledger: Ledger) -> None:

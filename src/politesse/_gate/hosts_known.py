@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     """Return the status of each host, with its pace for ``agent``; busy hosts come first."""
-    cache, now_mono, now_wall = state.cache, state.clock.monotonic(), state.clock.wall()
+    cache, now = state.cache, (state.clock.monotonic(), state.clock.wall())
     fetching = cache.being_fetched
     copies: defaultdict[str, list[Copy]] = defaultdict(list)
     for copy in cache.entries.values():
@@ -42,10 +42,11 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     paces = state.pacer.hosts()
     hosts = {}
     for host in dict.fromkeys([*paces, *copies, *unknown]):
-        pace = _pace(state, agent, host, paces.get(host), copies[host], now_mono, now_wall)
-        open_wall = pace.closed_until or now_wall  # robots.txt is not fetched while its host is closed
+        known = paces.get(host) or HostStatus(host, 0.0, Bound.FLOOR, now[1])
+        pace = _pace(state, agent, known, copies[host], now)
+        open_wall = pace.closed_until or now[1]  # robots.txt is not fetched while its host is closed
         robots = [
-            *(_robots(copy, now_mono, now_wall, open_wall, fetching) for copy in copies[host]),
+            *(_robots(copy, now, open_wall, fetching) for copy in copies[host]),
             *(RobotsStatus(origin, fetching=True) for origin in unknown[host]),
         ]
         hosts[host] = replace(pace, robots=tuple(robots))
@@ -68,38 +69,28 @@ def held_longest(pacer: Pacer) -> str:
     return f", {pacer.in_flight} turns under way, {pacer.waiting} waiting, {held}{away}"
 
 
-def _robots(copy: Copy, now_mono: float, now_wall: float, open_wall: float, fetching: Container[str]) -> RobotsStatus:
+def _robots(copy: Copy, now: tuple[float, float], open_wall: float, fetching: Container[str]) -> RobotsStatus:
     source = copy.source
     return RobotsStatus(
         copy.origin,
         source.result,
         source.status,
         source.fault,
-        age_s=max(0.0, copy.age_s(now_mono, now_wall)),
+        age_s=max(0.0, copy.age_s(*now)),
         fetching=str(copy.origin) in fetching,
-        next_fetch=max(now_wall + copy.due_in_s(now_mono, now_wall), open_wall),
+        next_fetch=max(now[1] + copy.due_in_s(*now), open_wall),
     )
 
 
-def _pace(
-    state: GateState,
-    agent: str,
-    host: str,
-    known: HostStatus | None,
-    copies: list[Copy],
-    now_mono: float,
-    now_wall: float,
-) -> HostStatus:
+def _pace(state: GateState, agent: str, known: HostStatus, copies: list[Copy], now: tuple[float, float]) -> HostStatus:
     """Return the status of a host with the slower of two paces: of the pacer, and of the robots.txt of its origins."""
-    policy = state.policies.get(host)
+    policy, (_, now_wall) = state.policies.get(known.host), now
     options = state.pacing if policy is None else policy.pacing(state.pacing)
     rules = [copy.rules[agent] for copy in copies if agent in copy.rules]
     stated, open_wall = stated_pace(rules, now_wall, options), visit_from(rules, now_wall)
-    if known is None:
-        known = HostStatus(host, 0.0, stated.bound_by, now_wall)
     if stated.interval_s > known.interval_s:
         # The pacer learns this pace with the first turn. Until then the interval counts from the fetch of robots.txt.
-        since_s = min((copy.age_s(now_mono, now_wall) for copy in copies), default=inf)
+        since_s = min((copy.age_s(*now) for copy in copies), default=inf)
         next_wall = max(known.not_before, now_wall - since_s + stated.interval_s)
         known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before=next_wall)
     # If no origin of the host is open, its next request is for the robots.txt that may be fetched first.

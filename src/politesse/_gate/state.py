@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
-from politesse._gate.judge import HostPolicies, HostPolicy
+from politesse._pacing.pace import longest_stated_s
 from politesse.errors import ClosedError, WrongEventLoop
 from politesse.fetch._addresses import PublicResolver, is_private_literal
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from politesse._cache.cache import RobotsCache
     from politesse._cache.files import SiteFiles
     from politesse._gate.identity import Identity
+    from politesse._gate.permission import HostPolicy
     from politesse._gate.usage import PolicyTokens, Reservations
     from politesse._pacing.pace import PacingOptions
     from politesse.clock import Clock
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from politesse.ledger import Ledger
     from politesse.origin import Origin
     from politesse.ports import Pacer, Signer
+    from politesse.robots import RuleSet
     from politesse.usage.model import Purpose
     from politesse.verdict import Reason
 
@@ -37,7 +39,8 @@ class GateState:
     Attributes:
         identity: the gatekeeper's own identity, under which all files are fetched.
         purposes: the uses for which preferences are enforced; empty for none.
-        policy_tokens: the tokens whose groups state usage preferences, or None for none.
+        policy_tokens: the tokens whose groups state usage preferences.
+        no_rules: the rules of a site without a robots.txt.
         policies: the policy of each host, by the host name under which its requests are paced.
         public_resolver: the resolver for connectors that request pages; None unless private addresses are denied.
         signer: signs the requests of the gate and of its integrations, or None.
@@ -58,9 +61,10 @@ class GateState:
     pacing: PacingOptions
     clock: Clock
     publisher: Publisher
-    policies: HostPolicies
+    policies: dict[str, HostPolicy]
     purposes: frozenset[Purpose]
-    policy_tokens: PolicyTokens | None
+    policy_tokens: PolicyTokens
+    no_rules: RuleSet
     public_resolver: PublicResolver | None
     signer: Signer | None
     reports: bool
@@ -75,12 +79,10 @@ class GateState:
     tdm_files: SiteFiles = field(init=False)
     reservations: Reservations = field(init=False)
 
-    def policy(self, origin: Origin) -> HostPolicy | None:
-        """Return the policy for the host of ``origin``, if there is one."""
-        if self.is_private(origin):
-            reason = f"{origin.host} is a private address, and private_addresses='deny'"
-            return HostPolicy(deny=True, reason=reason)
-        return self.policies.get(origin.pacing_host)
+    def too_long_s(self, rules: RuleSet | None) -> float | None:
+        """Return the interval in seconds that the rules state, if it exceeds ``max_crawl_delay_s``."""
+        delay_s = 0.0 if rules is None else longest_stated_s((rules,))
+        return delay_s if delay_s > self.pacing.max_crawl_delay_s else None
 
     def is_private(self, origin: Origin) -> bool:
         """Return whether the gate refuses ``origin`` because its host is a private address."""

@@ -3,18 +3,18 @@
 Theory of operation. A turn covers one hop. A task takes the turn of the next hop only after its turn of the last hop
 has ended. So two tasks that follow redirects to each other's host cannot wait for each other.
 
-A verdict is made before the wait, and the wait may be long. Permission is checked again only if the context of the
-verdict has changed: the cache entry, the host policy, or a tdmrep.json that is enforced. The expiry of an entry during
-the wait does not change the context. Otherwise a robots.txt with a lifetime shorter than the pause of its host would
+A verdict is made before the wait, and the wait may be long. The URL is judged again only if its permission is no longer
+current: the copy of robots.txt, the host policy, or a tdmrep.json that is enforced was replaced. The expiry of a copy
+during the wait does not count. Otherwise a robots.txt with a lifetime shorter than the pause of its host would
 postpone the turn for ever. If the copy is older than a day, the verdict is made again (RFC 9309 2.4).
 
-    check -> wait -> same context, copy younger than a day ------------------------------------> turn
-                  -> new context in the cache, with the same file ----------------------------> turn
-                  -> new context with another file: give the permit back, wait again ----------> as above
-                  -> new context denies: give the permit back, raise Disallowed
-                  -> new context is unknown: give the permit back, check (fetch), wait again --> as above
+    check -> wait -> current, copy younger than a day ------------------------------------------> turn
+                  -> new permission in the cache, with the same file --------------------------> turn
+                  -> new permission with another file: give the permit back, wait again --------> as above
+                  -> new permission denies: give the permit back, raise Disallowed
+                  -> none is known: give the permit back, check (fetch), wait again ------------> as above
 
-A waiter that gives its permit back keeps its place in line. If the context is unknown again after a further wait,
+A waiter that gives its permit back keeps its place in line. If no permission is known again after a further wait,
 the verdict holds. Otherwise files with short lifetimes would postpone the turn for ever.
 """
 
@@ -33,12 +33,14 @@ from politesse.clock import ends_within
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
 from politesse.events import TurnGranted
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.verdict import Bound, NotYet, Reason, Verdict
+from politesse.verdict import Bound, NotYet, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-    from politesse._gate.agent import Agent, GateContext
+    from politesse._cache.outcome import Copy
+    from politesse._gate.permission import Judged, Permission
+    from politesse._gate.view import AgentView
     from politesse.ports import Permit, TurnRequest
 
 
@@ -54,7 +56,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         counts: whether to count and publish the verdict; a TOO_SLOW verdict is always counted.
     """
 
-    agent: Agent
+    agent: AgentView
     url: StrOrURL
     max_wait_s: float | None = None
     exempt: str | None = None
@@ -64,8 +66,8 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     _checked_again: bool = field(default=False, init=False)
     _turn: Turn | None = field(default=None, init=False)
     _verdict: Verdict | None = field(default=None, init=False)  # the verdict to count
-    _context: GateContext = field(init=False)  # the context of the verdict
-    _origin: Origin = field(init=False)
+    _permission: Permission = field(init=False)  # the permission of the verdict
+    _copy: Copy | None = field(default=None, init=False)  # its copy, which the cache finds while it is kept here
 
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
 
@@ -85,9 +87,9 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     async def take(self) -> Turn:
         """Wait for the turn, and return it. Raises the same errors as ``AgentView.turn``."""
         agent, max_wait_s, clock = self.agent, self.max_wait_s, self.agent.clock
-        agent.state.check_usable()
-        self._check_arguments()
-        self._url = url_text(self.url)
+        if max_wait_s is not None or self.exempt is not None:
+            self._check_arguments()
+        self._url = self.url if isinstance(self.url, str) else url_text(self.url)
         since_mono = clock.monotonic()
         deadline_mono = None if max_wait_s is None else since_mono + max_wait_s
         check_lines = None
@@ -101,11 +103,11 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
                 verdict = self._judged()
                 if verdict is None:
                     verdict = await self._learned(deadline_mono)
-                request = agent.turn_request(self._origin, self._url, verdict, self._context, check_lines)
+                request = agent.turn_request(self._permission, verdict, check_lines)
                 left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
                 permit = await agent.pacer.start(request, left_s, permit)
                 waited = permit.waited
-                turn = self._granted_late(verdict, request, permit) if waited else Turn(verdict, permit, agent.state)
+                turn = self._granted_late(verdict, permit) if waited else Turn(verdict, permit, agent.state)
                 if turn is None:
                     continue
                 if self._entered:
@@ -139,27 +141,20 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     def _judged(self) -> Verdict | None:
         """Return the verdict without waiting, or None if a fetch is needed."""
         agent, url = self.agent, self._url
-        hit = agent.hit(url) if self.exempt is None else None
-        if hit is not None:
-            verdict, entry = hit
-            if entry.set_back(agent.clock.monotonic(), agent.clock.wall()):
-                return self._judged()
-            self._origin, self._verdict, self._context = entry.origin, verdict, (entry, None, None)
-            return verdict
-        self._origin, _ = split(url)
         judged = agent.judged(url) if self.exempt is None else agent.exempted(url, self.exempt)
-        if judged is not None:
-            self._verdict, self._context = judged, agent.context(self._origin)
-        return judged
+        if judged is None:
+            return None
+        self._verdict, self._permission, self._copy = judged
+        return self._verdict
 
     async def _learned(self, deadline_mono: float | None) -> Verdict:
         """Fetch robots.txt, and return the verdict; raises TooFar at the deadline."""
-        agent, origin = self.agent, self._origin
+        agent = self.agent
 
         async def learn() -> Verdict:
-            # Together, before the event loop runs another task that could change the context.
-            self._verdict, self._context = verdict, _ = await agent.fetched(self._url)
-            return verdict
+            # Together, before the event loop runs another task that could replace the copy.
+            self._verdict, self._permission, self._copy = await agent.fetched(self._url)
+            return self._verdict
 
         if deadline_mono is None:
             return await learn()
@@ -167,28 +162,30 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         # requests may wait for it.
         learning = asyncio.get_running_loop().create_task(learn())
         if not await ends_within(agent.clock, max(0.0, deadline_mono - agent.clock.monotonic()), learning):
-            raise TooFar(origin.pacing_host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), self.max_wait_s or 0.0)
+            host = Origin.of(self._url).pacing_host
+            raise TooFar(host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), self.max_wait_s or 0.0)
         verdict = learning.result()
-        if agent.context(origin) == self._context:
+        if agent.is_current(self._permission, self._copy):
             return verdict
-        # The context changed after the task of the fetch had ended, and before this task resumed.
+        # The copy was replaced after the task of the fetch had ended, and before this task resumed.
         judged = self._judged()
         return verdict if judged is None else judged
 
-    def _granted_late(self, verdict: Verdict, request: TurnRequest, permit: Permit) -> Turn | None:
+    def _granted_late(self, verdict: Verdict, permit: Permit) -> Turn | None:
         """Return the turn after a wait. If the verdict or pace has changed, give the permit back and return None."""
-        agent, origin, entry = self.agent, self._origin, self._context[0]
+        agent, permission, copy = self.agent, self._permission, self._copy
         now = agent.clock.monotonic(), agent.clock.wall()
         # RFC 9309 2.4: a copy SHOULD NOT be used for more than 24 hours.
-        usable = entry is None or entry.age_s(*now) < DAY_S
+        usable = copy is None or copy.age_s(*now) < DAY_S
         # In report mode a failure permits the URL, but robots.txt is fetched again before the page.
-        is_over = entry is not None and entry.source.result in CLOSED and not entry.holds(*now)
-        if usable and not is_over and agent.context(origin) == self._context:
+        is_over = copy is not None and copy.source.result in CLOSED and not copy.holds(*now)
+        if usable and not is_over and agent.is_current(permission, copy):
             return Turn(verdict, permit, agent.state)
         try:
             judged = self._judged()
             if judged is not None:
-                holds = agent.turn_request(origin, self._url, judged, self._context).pace is request.pace
+                agent.turn_request(self._permission, judged)  # raises Disallowed
+                holds = self._permission.has_pace_of(permission)
             else:
                 judged, holds = verdict, usable and self._checked_again  # it has already waited again once
         except BaseException:
@@ -215,51 +212,56 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         raise TurnHeld(self._url, held_by=held.url)
 
 
-def try_turn(agent: Agent, url: str, verdict: Verdict | None) -> Turn | NotYet:
+def try_turn(agent: AgentView, url: str, judged: Judged | None) -> Turn | NotYet:
     """Return a turn at ``url`` if it may start now. Raises the same errors as ``AgentView.try_turn``.
 
     Args:
         agent: the agent that requests the turn.
         url: the URL to request.
-        verdict: the verdict on ``url``, or None if it is unknown.
+        judged: the verdict on ``url``, or None if it is unknown.
     """
-    origin, _ = split(url)
-    if verdict is None:
-        return _unknown(agent, origin)
-    permit = agent.pacer.try_start(agent.turn_request(origin, url, verdict, agent.context(origin)))
+    if judged is None:
+        return _unknown(agent, url)
+    verdict, permission, _ = judged
+    permit = agent.pacer.try_start(agent.turn_request(permission, verdict))
     return permit if isinstance(permit, NotYet) else Turn(verdict, permit, agent.state)
 
 
-async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) -> list[Turn | NotYet | Verdict]:
-    """Return the answer of ``try_turn`` for each URL and its verdict; a denying verdict is returned, not raised.
+async def try_turns(
+    agent: AgentView, asked: Iterable[tuple[str, Judged | Verdict | None]]
+) -> list[Turn | NotYet | Verdict]:
+    """Return the answer of ``try_turn`` for each URL; a denying verdict is returned, not raised.
 
-    The pacer grants all turns in one call, which may wait for the Redis of a fleet. If the context of a verdict changes
-    during this call, the turn of the verdict is given back.
+    The pacer grants all turns in one call, which may wait for the Redis of a fleet. If the copy of a verdict is
+    replaced during this call, the turn of the verdict is given back.
+
+    Args:
+        agent: the agent that requests the turns.
+        asked: each URL, with its verdict and permission, with a verdict without permission, or with None if the
+            verdict is unknown.
     """
     answers: list[Turn | NotYet | Verdict] = []
-    asked: list[tuple[int, Verdict, Origin, GateContext]] = []
+    placed: list[tuple[int, Judged]] = []
     requests: list[TurnRequest] = []
-    for url, verdict in judged:
-        if verdict is not None and verdict.match.reason is Reason.INVALID_URL:
-            answers.append(verdict)
-            continue
-        origin, _ = split(url)
-        if verdict is None:
-            answers.append(_unknown(agent, origin))
-            continue
-        context = agent.context(origin)
-        try:
-            requests.append(agent.turn_request(origin, url, verdict, context))
-        except Disallowed as disallowed:
-            answers.append(disallowed.verdict)
+    for url, judged in asked:
+        if judged is None:
+            answers.append(_unknown(agent, url))
+        elif isinstance(judged, Verdict):
+            answers.append(judged)
         else:
-            asked.append((len(answers), verdict, origin, context))
-            answers.append(verdict)  # a placeholder until the pacer has answered
+            verdict, permission, _ = judged
+            try:
+                requests.append(agent.turn_request(permission, verdict))
+            except Disallowed as disallowed:
+                answers.append(disallowed.verdict)
+            else:
+                placed.append((len(answers), judged))
+                answers.append(verdict)  # a placeholder until the pacer has answered
     permits = await agent.pacer.try_starts(requests)
-    for (place, verdict, origin, context), permit in zip(asked, permits, strict=True):
+    for (place, (verdict, permission, copy)), permit in zip(placed, permits, strict=True):
         if isinstance(permit, NotYet):
             answers[place] = permit
-        elif agent.context(origin) == context:
+        elif agent.is_current(permission, copy):
             answers[place] = Turn(verdict, permit, agent.state)
         else:
             permit.give_back()
@@ -267,7 +269,7 @@ async def try_turns(agent: Agent, judged: Iterable[tuple[str, Verdict | None]]) 
     return answers
 
 
-def granted(agent: Agent, *answers: object, since_mono: float | None = None) -> None:
+def granted(agent: AgentView, *answers: object, since_mono: float | None = None) -> None:
     """Publish each turn among ``answers``; ``since_mono`` is when the caller began to wait, None if it did not wait."""
     publisher = agent.state.publisher
     for answer in answers if publisher.subscribers else ():
@@ -276,7 +278,7 @@ def granted(agent: Agent, *answers: object, since_mono: float | None = None) -> 
             publisher.forward(TurnGranted(answer.verdict, waited_s))
 
 
-def _unknown(agent: Agent, origin: Origin) -> NotYet:
+def _unknown(agent: AgentView, url: str) -> NotYet:
     """Start to fetch robots.txt, and return a NotYet."""
-    agent.ask_ahead(origin)
+    agent.ask_ahead(Origin.of(url))
     return NotYet(agent.clock.wall(), Bound.ROBOTS_TXT)

@@ -1,7 +1,8 @@
 """Usage preferences: policy tokens, the reservations of tdmrep.json, and ``enforce_usage``.
 
 tdmrep.json is fetched like a page, in its own turn. robots.txt has to allow the file for two agents: the gatekeeper's
-own agent, which makes the request, and the agent that needs the file. Each new body is parsed once.
+own agent, which makes the request, and the agent that needs the file. Each new body is parsed once. The agent that
+fetches tdmrep.json enforces no usage preferences, because it would need the file before it could fetch the file.
 """
 
 from __future__ import annotations
@@ -10,30 +11,30 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cachetools import LRUCache
 
 from politesse._base.checks import wrong_type
 from politesse._base.constants import DAY_S, ROBOTS_TXT
 from politesse._gate.identity import checked_token
-from politesse._gate.judge import EnforcedUsage, Evidence, judge
+from politesse._gate.permission import MatchTarget, match_of
 from politesse._gate.turn import holds_turn_at
 from politesse._pacing.pace import PACES_HELD, longest_stated_s
 from politesse.errors import ClosedError
 from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
 from politesse.usage.model import CombinedUsage, Mechanism, Place, Preference, Purpose, Statement, Usage
-from politesse.verdict import FileOutcome
+from politesse.verdict import WITHOUT_RULE, FileOutcome, Match, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from politesse._cache.files import SiteFile, SiteFiles
     from politesse._cache.outcome import Copy
     from politesse._cache.records import ReadingThreads
-    from politesse._gate.agent import Agent
+    from politesse._gate.view import AgentView
     from politesse.origin import Origin
     from politesse.robots import RuleSet
     from politesse.verdict import StatesUsage
@@ -45,7 +46,8 @@ _READ_IN_THREAD_BYTES: Final = 64 * 1024
 _MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
 _WEIGHT: Final = 24  # a parsed file needs at most about this many octets of memory for each of its octets
 _KEPT_BYTES: Final = 1_000
-_NOT_ENFORCED: Final = frozenset({ROBOTS_TXT, TDMREP_JSON})  # the files that state the preferences
+NOT_ENFORCED: Final = frozenset({ROBOTS_TXT, TDMREP_JSON})
+"""The files that state the preferences; they may be requested whatever they state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ OUT_OF_TURN: Final = _unread("it is not known yet, and this is asked within a tu
 class Reservations:
     """The reservations of each origin.
 
+    The methods take the agent that needs the file: it fetches the file, and enforces no usage preferences.
+
     Args:
         files: the cache that fetches tdmrep.json.
         reading: threads for large files; not closed here.
@@ -89,31 +93,44 @@ class Reservations:
         self._ahead: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
-    def known(self, origin: Origin, *, late_s: float = 0.0) -> Reserved | None:
-        """Return the reservations of ``origin``; None if the file must be fetched, or parsed in a thread.
-
-        The file still counts for ``late_s`` seconds after its lifetime.
-        """
+    def known(self, agent: AgentView, copy: Copy) -> Reserved | None:
+        """Return the reservations of the origin of ``copy``; None if it must be fetched or parsed in a thread."""
+        state, origin, own_name = agent.state, copy.origin, agent.state.identity.agent
+        for name in {agent.name, own_name}:
+            if copy.answers(name) and not match_of(copy, name, state.no_rules)(TDMREP_JSON).allowed:
+                return NOTHING_RESERVED  # None would ask for a fetch, but a denied file is never fetched
+        if state.pacing.on_long_crawl_delay == "skip" and state.too_long_s(copy.rules.get(own_name)) is not None:
+            return NOTHING_RESERVED
+        # The file was fetched in a turn, and the turn of the page follows an interval later: the file must stay valid
+        # until then.
+        late_s = min(PACES_HELD * longest_stated_s(copy.rules.values()), DAY_S)
         file = self.files.peek(origin, TDMREP_JSON, late_s=late_s)
         if file is None or (self._is_new(origin, file) and len(file.body) > _READ_IN_THREAD_BYTES):
             return None
         return self._take_in(origin, file, _parse(file) if self._is_new(origin, file) else None)
 
-    async def learn(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> Reserved:
-        """Return the reservations of ``origin``; ``get`` fetches the file like a page. Raises ClosedError."""
-        file = await get()
-        doc = None
-        if self._is_new(origin, file):
-            doc = await self._reading.run(partial(_parse, file), is_large=len(file.body) > _READ_IN_THREAD_BYTES)
-        return self._take_in(origin, file, doc)
+    async def learn(self, agent: AgentView, origin: Origin) -> Reserved:
+        """Return the reservations of ``origin``, fetched if necessary; OUT_OF_TURN if the fetch would deadlock.
 
-    def ask_ahead(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> None:
-        """Start to fetch and parse tdmrep.json."""
-        key = str(origin)
+        Raises:
+            ClosedError: if the gatekeeper is closed.
+        """
+        if not holds_turn_at(origin.pacing_host):
+            return await self._fetched(agent, origin)
+        # Waiting for a turn would deadlock: the caller holds the turn of this host.
+        reserved = self.known(agent, await agent.copy_of(origin))
+        if reserved is None:
+            self.ask_ahead(agent, origin)
+            return OUT_OF_TURN
+        return reserved
+
+    def ask_ahead(self, agent: AgentView, origin: Origin) -> None:
+        """Start to fetch and parse tdmrep.json, and do not wait for it."""
+        key = origin.text
         if not self._closed and key not in self._ahead:
             # The context is empty: the task must not hold the caller's turns.
-            loop, name = asyncio.get_running_loop(), f"tdmrep.json of {origin}"
-            self._ahead[key] = loop.create_task(self._learn_ahead(origin, get), name=name, context=Context())
+            loop, name = asyncio.get_running_loop(), f"tdmrep.json of {key}"
+            self._ahead[key] = loop.create_task(self._learn_ahead(agent, origin), name=name, context=Context())
             self._ahead[key].add_done_callback(lambda _: self._ahead.pop(key, None))
 
     async def aclose(self) -> None:
@@ -124,12 +141,19 @@ class Reservations:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _learn_ahead(self, origin: Origin, get: Callable[[], Awaitable[SiteFile]]) -> None:
+    async def _fetched(self, agent: AgentView, origin: Origin) -> Reserved:
+        file = await agent.site_file(self.files, origin, TDMREP_JSON)
+        doc = None
+        if self._is_new(origin, file):
+            doc = await self._reading.run(partial(_parse, file), is_large=len(file.body) > _READ_IN_THREAD_BYTES)
+        return self._take_in(origin, file, doc)
+
+    async def _learn_ahead(self, agent: AgentView, origin: Origin) -> None:
         with suppress(ClosedError):  # no caller waits for the result
-            await self.learn(origin, get)
+            await self._fetched(agent, origin)
 
     def _is_new(self, origin: Origin, file: SiteFile) -> bool:
-        known = self._read.get(str(origin))
+        known = self._read.get(origin.text)
         return file.outcome is FileOutcome.FOUND and (known is None or known[0] != file.body)
 
     def _take_in(self, origin: Origin, file: SiteFile, doc: TdmRep | None) -> Reserved:
@@ -138,7 +162,7 @@ class Reservations:
             return _unread(file.fault or f"status {file.status}", file.not_before)
         if file.outcome is not FileOutcome.FOUND:
             return NOTHING_RESERVED
-        before = self._read.get(str(origin))
+        before = self._read.get(origin.text)
         if doc is None and before is not None:
             return before[1]
         reserved = Reserved(doc or TdmRep())
@@ -148,7 +172,7 @@ class Reservations:
             reserved = _unread(reserved.doc.fault) if before is None else before[1]
             if before is None and file.is_web_page:
                 reserved = NOTHING_RESERVED
-        self._read[str(origin)] = file.body, reserved
+        self._read[origin.text] = file.body, reserved
         return reserved
 
 
@@ -173,91 +197,38 @@ def checked_purposes(names: Iterable[str]) -> frozenset[Purpose]:
     return frozenset(Purpose.given(name, "enforce_usage") for name in names)
 
 
-class AgentUsage:
-    """The usage preferences of sites, as one agent reads and enforces them.
+Objecting: TypeAlias = "Callable[[str], tuple[Reason, str] | None]"
+"""Returns the reason and the note to deny a target whose use is not permitted; None if its use is permitted."""
 
-    A page is denied if its site disallows a planned use. tdmrep.json is read only for the purpose ``tdm``.
+
+def objection(
+    purposes: frozenset[Purpose], site: StatesUsage | None, reserved: Reserved | None, target: str
+) -> tuple[Reason, str] | None:
+    """Return why a target may be requested but not used for one of ``purposes``; see ``Objecting``.
 
     Args:
-        agent: fetches tdmrep.json. This agent enforces no usage preferences, because it would need
-            tdmrep.json before it could fetch tdmrep.json.
+        purposes: the planned uses of the content.
+        site: the statements of the site.
+        reserved: the reservations of tdmrep.json, which ``site`` includes, or None if they do not count.
+        target: the target that robots.txt allows.
     """
+    usage = None if site is None else site.usage(target)
+    for purpose in Purpose:
+        if purpose in purposes and usage is not None:
+            deciding = usage.deciding(purpose)
+            if deciding and deciding[0].preference is Preference.DISALLOWED:
+                return Reason.USAGE_DISALLOWED, f"{purpose}, by {deciding[0]}"
+    if reserved is not None and reserved.doc.fault:
+        return Reason.USAGE_UNKNOWN, f"{Purpose.TDM}: {TDMREP_JSON} could not be read: {reserved.doc.fault}"
+    return None
 
-    __slots__ = ("_agent", "_purposes", "_reservations")
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._purposes = agent.state.purposes
-        self._reservations = agent.state.reservations
-
-    def known(self, evidence: Evidence, entry: Copy) -> Evidence | None:
-        """Return ``evidence`` with the preferences to enforce, or None if tdmrep.json has to be fetched first."""
-        if not self._needs_tdmrep(evidence.target):
-            return self.enforced(evidence, None)
-        reserved = self._known_reserved(entry)
-        return None if reserved is None else self.enforced(evidence, reserved)
-
-    async def learn(self, origin: Origin, target: str) -> Reserved | None:
-        """Return the reservations of tdmrep.json, fetched if necessary; None if ``target`` needs no tdmrep.json."""
-        return await self.reserved(origin) if self._needs_tdmrep(target) else None
-
-    async def reserved(self, origin: Origin) -> Reserved:
-        """Return the reservations of tdmrep.json, fetched if necessary; OUT_OF_TURN if the fetch would deadlock.
-
-        Raises:
-            ClosedError: if the gatekeeper is closed.
-        """
-        if not holds_turn_at(origin.pacing_host):
-            return await self._reservations.learn(origin, partial(self._file, origin))
-        # Waiting for a turn would deadlock: the caller holds the turn of this host.
-        reserved = self._known_reserved(await self._agent.entry(origin))
-        if reserved is None:
-            self.ask_ahead(origin)
-            return OUT_OF_TURN
-        return reserved
-
-    def enforced(self, evidence: Evidence, reserved: Reserved | None) -> Evidence:
-        """Return ``evidence`` with the preferences to enforce, including the reservations."""
-        if evidence.target in _NOT_ENFORCED:
-            return evidence
-        if reserved is None:
-            return replace(evidence, enforced=EnforcedUsage(self._purposes))
-        fault = reserved.doc.fault
-        unknown = f"{Purpose.TDM}: {TDMREP_JSON} could not be read: {fault}" if fault else ""
-        return replace(
-            evidence,
-            site_usage=with_reserved(evidence.site_usage, reserved),
-            enforced=EnforcedUsage(self._purposes, unknown, reserved.not_before),
-        )
-
-    def basis(self, origin: Origin) -> object:
-        """Return the cache entry of tdmrep.json if the gate enforces ``tdm``, else None. Compare by equality."""
-        return self._reservations.files.held(f"{origin}{TDMREP_JSON}") if Purpose.TDM in self._purposes else None
-
-    def ask_ahead(self, origin: Origin) -> None:
-        """Start to fetch and read tdmrep.json, and do not wait for it."""
-        self._reservations.ask_ahead(origin, partial(self._file, origin))
-
-    def _needs_tdmrep(self, target: str) -> bool:
-        return Purpose.TDM in self._purposes and target not in _NOT_ENFORCED
-
-    def _known_reserved(self, entry: Copy) -> Reserved | None:
-        """Return the reservations of tdmrep.json, or None if the file has to be fetched first."""
-        agent, state = self._agent, self._agent.state
-        own_name, url, normalise = state.identity.agent, f"{entry.origin}{TDMREP_JSON}", state.cache.normalise
-        for name in {agent.name, own_name}:
-            evidence = Evidence(url, TDMREP_JSON, normalise, None, entry.source.result, entry.rules.get(name))
-            if entry.answers(name) and not judge(evidence).match.allowed:
-                return NOTHING_RESERVED  # None would ask for a fetch, but a denied file is never fetched
-        if state.pacing.on_long_crawl_delay == "skip" and agent.too_long_s(entry.rules.get(own_name)) is not None:
-            return NOTHING_RESERVED
-        # The file was fetched in a turn, and the turn of the page follows an interval later: the file must stay valid
-        # until then.
-        late_s = min(PACES_HELD * longest_stated_s(entry.rules.values()), DAY_S)
-        return self._reservations.known(entry.origin, late_s=late_s)
-
-    async def _file(self, origin: Origin) -> SiteFile:
-        return await self._agent.site_file(self._reservations.files, origin, TDMREP_JSON)
+def match_of_use(match_target: MatchTarget, objecting: Objecting, target: str) -> Match:
+    """Return the match of a target in robots.txt, or the match that denies its use."""
+    match = match_target(target)
+    path, _, _ = target.partition("#")
+    objected = None if not match.allowed or path in NOT_ENFORCED else objecting(path)
+    return match if objected is None else WITHOUT_RULE[objected[0]]
 
 
 def with_reserved(site: StatesUsage | None, reserved: Reserved) -> CombinedUsage:
@@ -266,51 +237,42 @@ def with_reserved(site: StatesUsage | None, reserved: Reserved) -> CombinedUsage
     return CombinedUsage(of_file) if site is None else CombinedUsage(site.usage, of_file)
 
 
-class PolicyTokens:
-    """Product tokens that no crawler sends. Their groups in robots.txt forbid a use of the content, not a request.
+PolicyTokens: TypeAlias = Mapping[Purpose, str]
+"""Product tokens that no crawler sends, in lower case, by the purpose that their groups in robots.txt permit or forbid.
 
-    Examples are ``Google-Extended`` and ``Applebot-Extended``: a site states in their groups whether a model may be
-    trained on its content. The groups are chosen as for any crawler, with ``*`` as the fallback.
+Examples are ``Google-Extended`` and ``Applebot-Extended``: a site states in their groups whether a model may be trained
+on its content. The groups are chosen as for any crawler, with ``*`` as the fallback, and forbid a use of the content,
+not a request.
+"""
 
-    Args:
-        tokens: for each purpose, the product token whose groups state whether the purpose is permitted.
 
-    Attributes:
-        agents: the same tokens, checked and in lower case.
+def checked_policy_tokens(tokens: Mapping[str, str] | None) -> PolicyTokens:
+    """Return the tokens that ``policy_tokens`` names.
 
     Raises:
         ConfigurationError: for an unknown purpose, or an invalid product token.
     """
+    given = {} if tokens is None else tokens
+    return {Purpose.given(name, "policy_tokens"): checked_token(token).lower() for name, token in given.items()}
 
-    __slots__ = ("agents",)
 
-    def __init__(self, tokens: Mapping[str, str]) -> None:
-        self.agents: dict[Purpose, str] = {
-            Purpose.given(name, "policy_tokens"): checked_token(token).lower() for name, token in tokens.items()
-        }
+def usage_with_tokens(
+    tokens: PolicyTokens, site: StatesUsage | None, rules: Mapping[str, RuleSet]
+) -> StatesUsage | None:
+    """Return the statements of ``site``, combined with the rules of the tokens; ``rules`` maps tokens to rules."""
+    known = {purpose: rules[token] for purpose, token in tokens.items() if token in rules}
+    if not known:
+        return site
+    said_by_groups = partial(_usage_of_groups, tokens, known)
+    return CombinedUsage(said_by_groups) if site is None else CombinedUsage(site.usage, said_by_groups)
 
-    def usage_of(self, site: StatesUsage | None, rules: Mapping[str, RuleSet]) -> StatesUsage | None:
-        """Return the statements of ``site``, combined with the rules of the tokens; ``rules`` maps tokens to rules."""
-        known = {purpose: rules[agent] for purpose, agent in self.agents.items() if agent in rules}
-        if not known:
-            return site
-        said_by_groups = partial(self._usage, known)
-        return CombinedUsage(said_by_groups) if site is None else CombinedUsage(site.usage, said_by_groups)
 
-    def _usage(self, rules_of: Mapping[Purpose, RuleSet], url: str) -> Usage:
-        statements = []
-        for purpose, rules in rules_of.items():
-            match = rules.match(url)
-            if match.rule is not None:
-                statement = Statement(
-                    purpose,
-                    Preference.ALLOWED if match else Preference.DISALLOWED,
-                    Mechanism.POLICY_TOKEN,
-                    Place.ROBOTS_TXT,
-                    str(match.rule),
-                    match.rule.line,
-                    path=match.rule.value,
-                    agent=self.agents[purpose],
-                )
-                statements.append(statement)
-        return Usage(tuple(statements), tuple(statements))
+def _usage_of_groups(tokens: PolicyTokens, rules_of: Mapping[Purpose, RuleSet], url: str) -> Usage:
+    statements, told = [], (Mechanism.POLICY_TOKEN, Place.ROBOTS_TXT)
+    for purpose, rules in rules_of.items():
+        match = rules.match(url)
+        said, rule = Preference.ALLOWED if match else Preference.DISALLOWED, match.rule
+        if rule is not None:
+            agent, line = tokens[purpose], rule.line
+            statements.append(Statement(purpose, said, *told, str(rule), line, path=rule.value, agent=agent))
+    return Usage(tuple(statements), tuple(statements))

@@ -1,42 +1,67 @@
-"""The gate for one agent, with the methods for users: AgentView.
+"""The gate for one agent: AgentView.
 
-``check`` answers "may I?", ``turn`` answers "may I, and when?", and ``peek`` answers from the cache.
+Theory of operation. Each answer begins with ``judged``, which finds the permission of this agent at the origin of a URL
+(``permission.py``), and makes the verdict. The result is None if a file has to be fetched first; then ``fetched``
+fetches the file. ``check`` answers "may I?" with the verdict; ``turn`` answers "may I, and when?", and hands the
+permission to the pacer as a TurnRequest; ``peek`` answers from the cache.
+
+A queue judges a URL several times: when the URL is put, and each time its host is not ready. So the methods for queues
+and integrations, which follow after those for users, do not count the verdict. A method that returns a verdict to the
+user passes the verdict to ``counted``, which counts and publishes the verdict. Of the others, ``invalid`` and
+``site_file`` call ``counted``, and ``turn_request`` calls it for a TOO_SLOW verdict.
 """
 
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from logging import DEBUG
 from typing import TYPE_CHECKING, TypeVar
 
 from yarl import URL
 
 from politesse._base.checks import check_least, wrong_type
-from politesse._base.text import type_name
-from politesse._gate.agent import Agent
+from politesse._base.constants import ROBOTS_TXT
+from politesse._base.reasons import BY_USAGE
+from politesse._base.text import public_url, type_name
 from politesse._gate.data_txt import DATA_TXT
 from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
-from politesse._gate.judge import settle
-from politesse._gate.pages import DataTxtAnswer, Sitemaps, read_data_txt, read_sitemaps
+from politesse._gate.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
+from politesse._gate.permission import Judged, Permission, match_of
+from politesse._gate.turn import Turn, blocking_turn
 from politesse._gate.turns import TurnWait, granted, try_turn, try_turns
-from politesse._gate.usage import AgentUsage, with_reserved
-from politesse.errors import InvalidURL
-from politesse.origin import Origin, StrOrURL, url_text
+from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
+from politesse._log import GATE
+from politesse._pacing.pace import longest_stated_s
+from politesse.errors import Disallowed, InvalidURL, TurnHeld
+from politesse.events import Decided, Event, LongDelay, MatchingBounded
+from politesse.origin import Origin, StrOrURL, split, url_text
+from politesse.ports import TurnRequest
+from politesse.usage.model import Purpose
+from politesse.verdict import WITHOUT_RULE, Bound, Reason, Verdict, VerdictBasis, url_to_request, utc, verdict_of_basis
 
 if TYPE_CHECKING:
+    from politesse._cache.files import SiteFile, SiteFiles
+    from politesse._cache.outcome import Copy
     from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
-    from politesse._gate.turn import Turn
+    from politesse._gate.usage import Reserved
+    from politesse.clock import Clock
+    from politesse.ports import Pacer
+    from politesse.robots import RuleSet
     from politesse.status import HostStatus
     from politesse.usage.model import Usage
-    from politesse.verdict import NotYet, Verdict
+    from politesse.verdict import Match, NotYet, StatesUsage
 
 Item = TypeVar("Item")
 
 
-class AgentView(Agent):
+class AgentView:
     r"""The gate for one agent. ``Gatekeeper.agent`` makes a view; a Gatekeeper is itself the view of its own agent.
 
     Example:
@@ -55,13 +80,31 @@ class AgentView(Agent):
 
     Attributes:
         identity: the User-Agent and the product tokens to judge for.
+        name: the product tokens as one name, the key of the rules in each copy of robots.txt.
+        state: the parts that all agents of a gatekeeper share.
+        purposes: the uses for which this agent enforces preferences.
     """
 
-    __slots__ = ("_usage",)
+    __slots__ = (
+        *("_all_names", "_copies", "_plain", "_reads_tdm"),
+        *("clock", "identity", "name", "pacer", "purposes", "state"),
+    )
 
-    def __init__(self, state: GateState, identity: Identity) -> None:
-        self._usage = AgentUsage(Agent(state, identity))
-        super().__init__(state, identity, self._usage if state.purposes else None)
+    def __init__(self, state: GateState, identity: Identity, *, enforces: bool = True) -> None:
+        """Make a view; private. Without ``enforces``, the view ignores ``enforce_usage``."""
+        self.state: GateState = state
+        self.identity: Identity = identity
+        self.name: str = identity.agent
+        self.pacer: Pacer = state.pacer
+        self.clock: Clock = state.clock
+        # The groups of policy tokens state usage preferences, so a copy needs the rules of these tokens as well.
+        self._all_names = (self.name, *state.policy_tokens.values())
+        self.purposes: frozenset[Purpose] = state.purposes if enforces else frozenset()
+        self._reads_tdm = Purpose.TDM in self.purposes
+        # The agent that fetches tdmrep.json must not need tdmrep.json first.
+        self._plain = AgentView(state, identity, enforces=False) if self.purposes else self
+        # An agent that enforces ``tdm`` makes a permission for each answer: tdmrep.json may have changed.
+        self._copies: Mapping[str, Copy] = {} if self._reads_tdm else state.cache.entries
 
     async def check(self, url: StrOrURL) -> Verdict:
         """Return the verdict on ``url``; fetch robots.txt first if necessary. Takes no turn.
@@ -76,7 +119,9 @@ class AgentView(Agent):
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
-        return self.counted(await self.learn(url_text(url)))
+        text = url if isinstance(url, str) else url_text(url)
+        verdict, _, _ = self.judged(text) or await self.fetched(text)
+        return self.counted(verdict)
 
     def peek(self, url: StrOrURL) -> Verdict | None:
         """Return the verdict on ``url`` from the cache, or None. Never waits.
@@ -89,8 +134,9 @@ class AgentView(Agent):
             ClosedError: if the gatekeeper is closed.
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
-        verdict = self.judged(url_text(url))
-        return None if verdict is None else self.counted(verdict)
+        text = url if isinstance(url, str) else url_text(url)
+        judged = self.judged(text)
+        return None if judged is None else self.counted(judged[0])
 
     async def check_batch(self, urls: Iterable[StrOrURL]) -> list[Verdict]:
         """Return the verdicts on ``urls`` in their order; the robots.txt files are fetched at the same time.
@@ -193,7 +239,10 @@ class AgentView(Agent):
             ClosedError: if the gatekeeper is closed.
         """
         text = url_text(url)
-        answer = try_turn(self, text, self.peek(text))
+        judged = self.judged(text)
+        if judged is not None:
+            self.counted(judged[0])
+        answer = try_turn(self, text, judged)
         granted(self, answer)
         return answer
 
@@ -217,7 +266,7 @@ class AgentView(Agent):
         """
         _check_several("urls", urls, Iterable)
         self.state.check_usable()
-        answers = await try_turns(self, [(str(url), self.peek_or_invalid(url)) for url in urls])
+        answers = await try_turns(self, [(str(url), self._judged_or_invalid(url)) for url in urls])
         granted(self, *answers)
         return answers
 
@@ -254,10 +303,9 @@ class AgentView(Agent):
         """
         self.state.check_usable()
         origin = Origin.given(origin)
-        policy = self.state.policy(origin)
-        settled = None if policy is None else settle(policy)
-        verdict = None if settled is None else self.counted(self._made(origin.robots_url, settled))
-        if verdict is not None and not verdict.allowed:
+        settled = self._settled(origin, None)
+        verdict = None if settled is None else self._judged_by(settled, None, origin.robots_url, ROBOTS_TXT)[0]
+        if verdict is not None and not self.counted(verdict).allowed:
             return Sitemaps(verdict=verdict)
         cache = self.state.cache
         return await read_sitemaps(await cache.entry(origin, self.name), cache.reading, self.name)
@@ -280,7 +328,7 @@ class AgentView(Agent):
         verdict = await self.check(url)
         if verdict.usage is None:
             return None
-        reserved = await self._usage.reserved(Origin.of(url))
+        reserved = await self.state.reservations.learn(self._plain, Origin.of(url))
         return with_reserved(verdict.site_usage, reserved).usage(url)
 
     def hosts(self) -> Mapping[str, HostStatus]:
@@ -313,13 +361,373 @@ class AgentView(Agent):
 
     def peek_or_invalid(self, url: object) -> Verdict | None:
         """Return the answer of ``peek``, or a verdict with INVALID_URL for any value that is not a URL."""
+        judged = self._judged_or_invalid(url)
+        return judged[0] if isinstance(judged, tuple) else judged
+
+    # For queues and integrations; the verdicts are not counted.
+
+    def judged(self, url: str) -> Judged | None:
+        """Return the verdict on ``url``, with its permission and copy; None if a fetch is needed.
+
+        The part of ``url`` before the third slash is the key of the copy. This part needs no validation, because every
+        key in the cache is a valid origin. A URL whose origin is written in another form takes the slow way.
+
+        Raises:
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
+            ClosedError: if the gatekeeper is closed.
+            WrongEventLoop: if another event loop is running than the gatekeeper's.
+        """
+        state = self.state
+        if state.loop is not _get_running_loop():
+            state.check_usable()  # a gate that was closed has no copies, and takes the slow way
+        place = url.find("/", 8)  # the host begins after "https://" or "http://"
+        copy = self._copies.get(url[:place]) if place > 0 else None
+        if copy is not None:
+            now_mono, now_wall = self.clock.monotonic(), self.clock.wall()
+            if now_mono < copy.refresh_mono and now_wall < copy.refresh_wall:
+                permission = copy.permission
+                if (
+                    permission is None
+                    or permission.agent is not self
+                    or permission.policy is not state.policies.get(permission.host)
+                ):
+                    permission = self._made(copy) if self._is_answered_by(copy) else None
+                if permission is not None and (permission.is_plain or now_wall - now_mono > permission.offset_s):
+                    copy.used = True
+                    return permission.verdict(url, url[place:], now_mono, now_wall), permission, copy
+        return self._looked_up(url)
+
+    async def learn(self, url: str) -> Judged:
+        """Return the same as ``judged``; fetch robots.txt if needed."""
+        return self.judged(url) or await self.fetched(url)
+
+    async def fetched(self, url: str) -> Judged:
+        """Fetch the files that a verdict on ``url`` needs, and return the same as ``judged``."""
+        origin, target = split(url)
+        reserved = None
+        if self._reads_tdm and target not in NOT_ENFORCED:
+            reserved = await self.state.reservations.learn(self._plain, origin)
+        copy = await self.copy_of(origin)
+        return self._judged_by(self._made(copy, reserved), copy, url, target)
+
+    def exempted(self, url: str, reason: str) -> Judged:
+        """Return the verdict on a URL that is exempt for ``reason``: it is allowed, unless a policy denies the host.
+
+        Raises:
+            InvalidURL: if ``url`` is not an absolute http(s) URL.
+            ClosedError: if the gatekeeper is closed.
+        """
+        self.state.check_usable()
+        origin, target = split(url)
+        copy = self.state.cache.held(origin.text)
+        settled = self._settled(origin, copy)
+        if settled is None or settled.match(target).allowed:
+            settled = self._fixed(origin, copy, Reason.POLICY_EXEMPT, reason)
+        return self._judged_by(settled, copy, url, target)
+
+    def is_current(self, permission: Permission, copy: Copy | None) -> bool:
+        """Return whether the copy, the policy and the tdmrep.json behind a permission were not replaced.
+
+        A copy that has expired, but was not replaced, is current.
+        """
+        state, origin = self.state, permission.origin
+        return (
+            state.cache.held(origin.text) is copy
+            and state.policies.get(permission.host) is permission.policy
+            and (not self.purposes or self.tdm_file(origin) is permission.tdm_file)
+        )
+
+    def still_holds(self, url: str, judged: Judged) -> bool:
+        """Return whether ``judged`` is about ``url``, its copy is valid, and its permission is current."""
+        verdict, permission, copy = judged
+        is_same = url_to_request(verdict) == url and self.known_copy(permission.origin) is copy
+        return is_same and self.is_current(permission, copy)
+
+    def known_copy(self, origin: Origin) -> Copy | None:
+        """Return the valid copy of ``origin`` if it has the rules of this agent; start a refresh that is due."""
+        copy = self.state.cache.valid(origin.text)
+        return copy if copy is not None and self._is_answered_by(copy) else None
+
+    def _is_answered_by(self, copy: Copy) -> bool:
+        return all(map(copy.answers, self._all_names))
+
+    async def copy_of(self, origin: Origin) -> Copy:
+        """Return a valid copy with the rules of this agent and the policy tokens; fetch robots.txt if needed."""
+        cache = self.state.cache
+        while True:
+            copy = await cache.entry(origin, self.name)
+            for name in self._all_names[1:]:
+                copy = await cache.entry(origin, name)
+            # The fetch for one name may have replaced the copy with the rules of another name.
+            if len(self._all_names) == 1 or self._is_answered_by(copy):
+                return copy
+
+    def ask_ahead(self, origin: Origin) -> None:
+        """Start to fetch the files that a verdict needs, and do not wait for them."""
+        if self.known_copy(origin) is None:
+            for name in self._all_names:
+                self.state.cache.ask_ahead(origin, name)
+        elif self._reads_tdm:
+            self.state.reservations.ask_ahead(self._plain, origin)
+
+    def counted(self, verdict: Verdict) -> Verdict:
+        """Count and publish ``verdict``, and return it."""
+        state, match = self.state, verdict.match
+        if match.allowed:
+            state.allowed += 1
+        else:
+            state.denied[match.reason] += 1
+        if state.ledger is not None:
+            state.ledger.record(verdict)
+        if state.publisher.subscribers or (not match.allowed and GATE.isEnabledFor(DEBUG)) or match.bound_reached:
+            self.publish(Decided(verdict))
+            if match.bound_reached:
+                self.publish(MatchingBounded(verdict))
+        return verdict
+
+    def invalid(self, error: InvalidURL) -> Verdict:
+        """Return the verdict on an invalid URL; it is counted."""
+        verdict = self._denied(error.url, Reason.INVALID_URL, error.problem)
+        verdict.allowed = self.state.reports
+        return self.counted(verdict)
+
+    def given_up(self, url: str, answer: NotYet) -> Verdict:
+        """Return the verdict on a URL whose wait is too long, or whose host refuses this crawler."""
+        reason, note = Reason.WAIT_TOO_LONG, f"{answer.bound_by} until {utc(answer.not_before)}"
+        if answer.refusal is not None:
+            reason, note = Reason.REFUSED, str(answer.refusal)
+        return self._denied(url, reason, note, split(url)[0], answer.not_before)
+
+    def turn_request(
+        self, permission: Permission, verdict: Verdict, check: Callable[[], None] | None = None
+    ) -> TurnRequest:
+        """Return the request for the pacer. If the host answered robots.txt with 429, close the host first.
+
+        Raises:
+            Disallowed: if ``verdict`` denies, or if the pace is too slow and ``on_long_crawl_delay`` is ``"skip"``.
+        """
+        if not verdict.allowed:
+            raise Disallowed(verdict)
+        if not permission.is_plain:
+            self._heed(permission, verdict.match)
+        shown = public_url(url_to_request(verdict))
+        host, origin = permission.host, permission.origin.text
+        return TurnRequest(host, origin, self.name, permission.pace, shown, permission.floor_s, check)
+
+    def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
+        """Let ``callback`` wait in line at the host of ``origin``; call it once, when it is first and a turn may start.
+
+        The event loop also calls ``callback`` when the gatekeeper closes. The turn is not taken yet: call ``try_turn``
+        in the callback or later.
+
+        Raises:
+            ClosedError: if the gatekeeper is closed.
+        """
+        state, host = self.state, origin.pacing_host
+        if state.closing is None or state.loop is not _get_running_loop():
+            state.check_usable()
+        copy = state.cache.held(origin.text)
+        permission = None if copy is None else copy.permission
+        if permission is None or permission.agent is not self or permission.policy is not state.policies.get(host):
+            permission = self._fixed(origin, copy, Reason.ROBOTS_TXT)  # only its pace counts here
+        pace, min_delay_s = permission.pace, permission.floor_s
+        self.pacer.when_ready(TurnRequest(host, origin.text, self.name, pace, min_delay_s=min_delay_s), callback)
+
+    def known_file(self, origin: Origin) -> bytes | None:
+        """Return the digest of the cached file of ``origin``, or None."""
+        copy = self.state.cache.held(origin.text)
+        return None if copy is None else copy.rules.digest or None
+
+    def may_wait_long(self, origin: Origin, wait_s: float) -> bool:
+        """Return whether the rules of ``origin`` may delay a page by more than ``wait_s``, or make it TOO_SLOW."""
+        copy = self.state.cache.held(origin.text)
+        rules = None if copy is None else copy.rules.get(self.name)
+        if rules is None:
+            return False
+        return rules.timetable.is_timed or longest_stated_s([rules]) > min(wait_s, self.state.pacing.max_crawl_delay_s)
+
+    def blocking_turn(self, host: str) -> Turn | None:
+        """Return a turn of the current task that has to end before the task gets another turn at a paced host."""
+        return blocking_turn(self.pacer, host)
+
+    async def site_file(self, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
+        """Return the file of ``origin`` at ``path``, or the verdict that denies it to this agent.
+
+        RFC 9309 2.2.2 exempts only /robots.txt itself. Any other file that robots.txt denies is neither fetched nor
+        returned from the cache.
+
+        Raises:
+            TurnHeld: if the file has to be fetched, and the fetch would wait for a turn that this task holds.
+            ClosedError: if the gatekeeper is closed.
+        """
+        url = f"{origin}{path}"
+        verdict, _, _ = await self.learn(url)
+        if not self.counted(verdict).allowed:
+            return denied_file(url, verdict)
+        held = self.blocking_turn(origin.pacing_host)
+        if held is not None and files.peek(origin, path) is None:
+            raise TurnHeld(verdict.url, held_by=held.url)
+        try:
+            return await files.get(origin, path)
+        except Disallowed as error:  # robots.txt may deny the file to the gatekeeper's own agent
+            return denied_file(url, error.verdict)
+
+    def checked_origin(self, url: str) -> Origin:
+        """Return the origin of ``url``; raise InvalidURL for each URL that ``check`` could reject as invalid."""
+        origin, target = split(url)
+        self._match_without_file(url, target)
+        return origin
+
+    def publish(self, event: Event) -> None:
+        """Log and publish an event; for integrations."""
+        self.state.publisher.publish(event)
+
+    # Making permissions.
+
+    def _looked_up(self, url: str) -> Judged | None:
+        """Return the same as ``judged``, by the copy that counts now and a new permission."""
+        state = self.state
+        state.check_usable()
+        origin, target = split(url)
+        held = state.cache.held(origin.text)
+        settled = self._settled(origin, held) if state.policies or state.public_resolver is not None else None
+        # In report mode the pages of a denied host are requested, so robots.txt is fetched for their pace.
+        if settled is not None and (not settled.is_allowing or settled.match(target).allowed):
+            return self._judged_by(settled, held, url, target)
+        copy = None if held is None else self.known_copy(origin)
+        if copy is None:
+            is_robots_txt = self._match_without_file(url, target).reason is Reason.ROBOTS_TXT
+            if not is_robots_txt or state.public_resolver is not None:
+                return None  # only a fetch shows whether the host has a private address
+            return self._judged_by(self._fixed(origin, held, Reason.ROBOTS_TXT), held, url, target)
+        reserved = None
+        if self._reads_tdm and target not in NOT_ENFORCED:
+            reserved = state.reservations.known(self._plain, copy)
+            if reserved is None:
+                return None
+        return self._judged_by(self._made(copy, reserved), copy, url, target)
+
+    def _judged_by(self, permission: Permission, copy: Copy | None, url: str, target: str) -> Judged:
+        return permission.verdict(url, target, self.clock.monotonic(), self.clock.wall()), permission, copy
+
+    def _made(self, copy: Copy, reserved: Reserved | None = None) -> Permission:
+        """Return a new permission of a copy that answers this agent; the copy keeps it if it may be used again."""
+        state, rules = self.state, copy.rules.get(self.name)
+        usage: StatesUsage | None = None if rules is None else rules.site_usage
+        if state.policy_tokens:
+            usage = usage_with_tokens(state.policy_tokens, usage, copy.rules)
+        settled = None
+        if state.policies or state.public_resolver is not None:
+            settled = self._settled(copy.origin, copy, usage)
+        if settled is not None:
+            return settled
+        match = match_of(copy, self.name, state.no_rules)
+        if reserved is not None:
+            usage = with_reserved(usage, reserved)
+        if self.purposes:
+            match = partial(match_of_use, match, partial(objection, self.purposes, usage, reserved))
+        basis = VerdictBasis(self.name, copy.source, copy.confirmed_mono, usage, digest=copy.rules.digest)
+        permission = Permission(self, copy.origin, copy, match, basis, reserved)
+        if not self._reads_tdm:  # a permission that the copy kept would keep its tdmrep.json as well
+            copy.permission = permission
+        return permission
+
+    def _settled(self, origin: Origin, copy: Copy | None, usage: StatesUsage | None = None) -> Permission | None:
+        """Return the permission of a host that a policy denies or exempts, or whose address is private; else None."""
+        policy = self.state.policies.get(origin.pacing_host)
+        if self.state.is_private(origin):
+            note = f"{origin.host} is a private address, and private_addresses='deny'"
+            return self._fixed(origin, copy, Reason.POLICY_DENY, note)
+        if policy is None or not (policy.deny or policy.exempt):
+            return None
+        reason = Reason.POLICY_DENY if policy.deny else Reason.POLICY_EXEMPT
+        return self._fixed(origin, copy, reason, policy.reason, usage)
+
+    def _fixed(
+        self, origin: Origin, copy: Copy | None, reason: Reason, note: str = "", usage: StatesUsage | None = None
+    ) -> Permission:
+        """Return a permission with the same match for each URL; ``copy`` only states the pace."""
+        basis = VerdictBasis(self.name, None, self.clock.monotonic(), usage, note)
+        return Permission(self, origin, copy, lambda _: WITHOUT_RULE[reason], basis)
+
+    def stated(self, copy: Copy | None) -> RuleSet | None:
+        """Return the rules that set the pace of an origin; empty if it has no file, None if robots.txt is unknown."""
+        rules = None if copy is None else copy.rules.get(self.name)
+        return self.state.no_rules if rules is None and copy is not None and copy.answers(self.name) else rules
+
+    def tdm_file(self, origin: Origin) -> object:
+        """Return the cache entry of tdmrep.json if this agent enforces its reservations, else None."""
+        return self.state.tdm_files.held(f"{origin}{TDMREP_JSON}") if self._reads_tdm else None
+
+    def _match_without_file(self, url: str, target: str) -> Match:
+        """Return the match of a URL if no rules are known: ROBOTS_TXT or NO_RULE; raises InvalidURL."""
+        try:
+            return self.state.no_rules.judge(target)
+        except InvalidURL as error:
+            raise InvalidURL(url, error.problem) from None
+
+    # Denials, and demands of hosts.
+
+    def denial_basis(self, permission: Permission, match: Match, target: str) -> VerdictBasis:
+        """Return the basis of a denial; its source and note name the end and the cause, if the denial has its own."""
+        basis, reserved = permission.basis, permission.reserved
+        note, not_before = basis.note, None if reserved is None else reserved.not_before
+        if match.reason not in BY_USAGE:
+            not_before = None
+        elif objected := objection(self.purposes, basis.site_usage, reserved, target.partition("#")[0]):
+            _, note = objected
+        return self._until(basis, permission.host, note, not_before)
+
+    def _until(self, basis: VerdictBasis, host: str, note: str, not_before: float | None = None) -> VerdictBasis:
+        """Return the basis of a denial that ends at ``not_before`` or, if that is later, when the host opens again."""
+        source = basis.source
+        if source is None:
+            return basis  # a host policy
+        if (retry_wall := source.not_before) is not None:
+            # An answer to another origin of the host may have closed the host for longer.
+            closed_wall = self.pacer.known_closing(host) or retry_wall
+            not_before = max(retry_wall, closed_wall, not_before or retry_wall)
+        if not_before is not None:
+            source = replace(source, not_before=not_before)
+        return VerdictBasis(basis.agent, source, basis.confirmed_mono, basis.site_usage, note, basis.digest)
+
+    def _denied(
+        self, url: str, reason: Reason, note: str, origin: Origin | None = None, not_before: float | None = None
+    ) -> Verdict:
+        """Return a verdict that denies ``url``, in report mode as well; its source is the copy of ``origin``."""
+        copy, now_mono = None if origin is None else self.state.cache.held(origin.text), self.clock.monotonic()
+        basis = VerdictBasis(self.name, None, now_mono, None, note)
+        if copy is not None:
+            basis = VerdictBasis(self.name, copy.source, copy.confirmed_mono, None, digest=copy.rules.digest)
+            basis = self._until(basis, copy.origin.pacing_host, note, not_before)
+        return verdict_of_basis(url, False, WITHOUT_RULE[reason], basis, now_mono, self.clock.wall())  # noqa: FBT003
+
+    def _heed(self, permission: Permission, match: Match) -> None:
+        """Before a turn, close a host that answered robots.txt with 429, and check a pace that is too slow."""
+        origin, source, pacing = permission.origin, permission.basis.source, self.state.pacing
+        if source is not None and source.of_host and source.not_before is not None and match.allowed:
+            # The match allows the URL in spite of the 429: an older copy is still used, or it is robots.txt itself.
+            self.pacer.close_host(permission.host, source.not_before, Bound.RETRY_AFTER)
+        delay_s = self.state.too_long_s(permission.pace)
+        if delay_s is None:
+            return
+        self.publish(LongDelay(origin, delay_s, pacing.on_long_crawl_delay))
+        if pacing.on_long_crawl_delay == "skip":
+            note = f"{delay_s:g} s between requests, where max_crawl_delay_s={pacing.max_crawl_delay_s:g}"
+            raise Disallowed(self.counted(self._denied(origin.robots_url, Reason.TOO_SLOW, note, origin)))
+
+    def _judged_or_invalid(self, url: object) -> Judged | Verdict | None:
+        """Return the same as ``judged``, or a verdict with INVALID_URL for any value that is not a URL; count it."""
         if not isinstance(url, str | URL):
             problem = f"is of type {type_name(url)}; give a str or yarl.URL"
             return self.invalid(InvalidURL(f"{url!r:.200}", problem))
         try:
-            return self.peek(url)
+            judged = self.judged(url_text(url))
         except InvalidURL as error:
             return self.invalid(error)
+        if judged is not None:
+            self.counted(judged[0])
+        return judged
 
 
 def _check_several(name: str, given: object, *kinds: type) -> None:

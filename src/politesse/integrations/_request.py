@@ -26,7 +26,6 @@ from politesse.verdict import Reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, MutableMapping
 
-    from politesse._gate.agent import Agent
     from politesse.errors import TooFar
 
     Refusals = tuple[Callable[..., Exception], Callable[..., Exception], Callable[..., Exception]]
@@ -148,10 +147,10 @@ def turn_for(
     return TurnWait(gate, url, max_wait_s, exempt).take()
 
 
-async def _claimed(agent: Agent, turn: Turn, url: str) -> Turn:
+async def _claimed(agent: AgentView, turn: Turn, url: str) -> Turn:
     """Return a turn that the task holds, if ``url`` may be requested in it; raises Disallowed."""
     if turn.url.partition("#")[0] != url and turn.verdict.reason is not Reason.POLICY_EXEMPT:
-        verdict = await agent.learn(url)  # the URL as it is sent may match other rules
+        verdict, _, _ = await agent.learn(url)  # the URL as it is sent may match other rules
         if not verdict:
             raise Disallowed(agent.counted(verdict))
     return turn

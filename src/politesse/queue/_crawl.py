@@ -54,8 +54,8 @@ from politesse.queue._web import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from politesse._gate.agent import Agent
     from politesse._gate.turn import Turn
+    from politesse._gate.view import AgentView
     from politesse.queue._crawl_results import CrawlReport
     from politesse.queue._dispatch import Dispatcher
     from politesse.queue._hosts import QueuedUrl
@@ -87,7 +87,7 @@ class Crawl(Generic[Item, Response]):
 
     def __init__(
         self,
-        agent: Agent,
+        agent: AgentView,
         dispatcher: Dispatcher[Item],
         client: CrawlClient[Response],
         handle: Callable[[CrawlPage[Item], Response], Awaitable[object]],

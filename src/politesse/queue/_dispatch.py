@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
-    from politesse._gate.agent import Agent
+    from politesse._gate.view import AgentView
     from politesse.queue._journal import Journal, JournalRow
 
 Item = TypeVar("Item")
@@ -136,7 +136,7 @@ class Dispatcher(Generic[Item]):
 
     def __init__(
         self,
-        agent: Agent,
+        agent: AgentView,
         on_disallowed: Callable[[Item | str, Verdict], object] | None,
         max_unreachable_s: float,
         max_wait_s: float,
@@ -350,7 +350,8 @@ class Dispatcher(Generic[Item]):
     def _enter(self, queued: QueuedUrl[Item]) -> None:
         """Let a URL compete for turns, or mark it to be refused."""
         origin_queue = queued.origin_queue
-        verdict = self._agent.judged(queued.url)
+        judged = self._agent.judged(queued.url)
+        verdict = None if judged is None else judged[0]
         if verdict is not None and self._patience.refuses(origin_queue, verdict):
             self._denied.append(queued)
             self.workers.wake()
@@ -551,7 +552,8 @@ class Dispatcher(Generic[Item]):
 
     def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
         """Return the verdict by which a URL is refused now; None if it is allowed, deferred or not yet judged."""
-        verdict = self._agent.judged(queued.url)
+        judged = self._agent.judged(queued.url)
+        verdict = None if judged is None else judged[0]
         return None if verdict is None or not self._patience.refuses(queued.origin_queue, verdict) else verdict
 
     async def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
@@ -578,11 +580,11 @@ class Dispatcher(Generic[Item]):
         self._asked[queued.number] = queued
         try:
             held, origin_queue.held = origin_queue.held, None
-            verdict = self._agent.judged(queued.url)
-            if verdict is None and held is not None and self._agent.counts(queued.url, *held):
+            judged = self._agent.judged(queued.url)
+            if judged is None and held is not None and self._agent.still_holds(queued.url, held):
                 # tdmrep.json was evicted. If its load took the turn of the host, another load would do so again.
-                verdict, origin_queue.held = held[0], held
-            [answer] = await try_turns(self._agent, [(queued.url, verdict)])
+                judged = origin_queue.held = held
+            [answer] = await try_turns(self._agent, [(queued.url, judged)])
             if isinstance(answer, Turn) and self._failure is not None:
                 answer.give_back()
                 self.raise_failure()

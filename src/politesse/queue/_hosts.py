@@ -57,10 +57,9 @@ from politesse.queue._sitemap_file import latest_wall
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._gate.agent import GateContext
+    from politesse._gate.permission import Judged
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
-    from politesse.verdict import Verdict
 
 Item = TypeVar("Item")
 
@@ -286,7 +285,7 @@ class OriginQueue(Generic[Item]):
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
         reloads: how many consecutive turns of the host found robots.txt unknown; 0 after a URL was handed out or
             refused.
-        held: the verdict on the first URL after a reload, and its context, which keeps robots.txt in memory; usually
+        held: the verdict on the first URL after a reload, and its copy, which keeps robots.txt in memory; usually
             until a worker has asked.
         deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
@@ -300,7 +299,7 @@ class OriginQueue(Generic[Item]):
     blocked: bool = False
     prefetched: bool = False
     reloads: int = 0
-    held: tuple[Verdict, GateContext] | None = None
+    held: Judged | None = None
     deferred_wall: float | None = None
     not_before: float = 0.0
     sorted_by: bytes | None = None

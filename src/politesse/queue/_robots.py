@@ -46,12 +46,13 @@ from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._gate.agent import Agent, GateContext
+    from politesse._gate.permission import Judged
+    from politesse._gate.view import AgentView
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
     from politesse.queue._hosts import HostQueue, OriginQueue, WaitingTasks
 
-    Learning: TypeAlias = asyncio.Task[tuple[Verdict, GateContext]]
+    Learning: TypeAlias = asyncio.Task[Judged]
 
 Item = TypeVar("Item")
 
@@ -177,7 +178,7 @@ class RobotsPrefetcher(Generic[Item]):
         fetching: the origins that are being fetched, by task.
     """
 
-    _agent: Agent
+    _agent: AgentView
     _patience: Patience[Item]
     _workers: WaitingTasks
     _on_known: Callable[[OriginQueue[Item], Verdict], None]
@@ -224,7 +225,7 @@ class RobotsPrefetcher(Generic[Item]):
         origin_queue.blocked = True
         name = f"queue: robots.txt of {origin_queue.origin}"
         # In a new context: the task must not hold the turns of the worker that put the URL.
-        learning = self._agent.learn_context(origin_queue.urls[0].url)
+        learning = self._agent.learn(origin_queue.urls[0].url)
         task = asyncio.get_running_loop().create_task(learning, name=name, context=Context())
         self.fetching[task] = origin_queue
         task.add_done_callback(self._fetched)
@@ -242,7 +243,7 @@ class RobotsPrefetcher(Generic[Item]):
             self._on_failure(error)
         if self._stopped:
             return  # perhaps the gate was closed just after this fetch
-        verdict, _ = task.result()
+        verdict, _, _ = task.result()
         is_deferred = self.defer(origin_queue, verdict)
         # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
         origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None

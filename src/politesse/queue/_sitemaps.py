@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import AsyncIterable, Callable, Iterable
 
-    from politesse._gate.agent import Agent
     from politesse._gate.view import AgentView
     from politesse.queue._dispatch import Dispatcher
     from politesse.queue._hosts import QueuedUrl
@@ -95,7 +94,7 @@ class SitemapReader(Generic[Item]):
         time_slice: the time that all files together may take in one round of the event loop.
     """
 
-    agent: Agent
+    agent: AgentView
     dispatcher: Dispatcher[Item]
     limits: Limits
     admit: Callable[[str], bool]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
-    from politesse._gate.judge import HostPolicy
     from politesse._gate.pages import DataTxtAnswer, Sitemaps
+    from politesse._gate.permission import HostPolicy
     from politesse._gate.view import AgentView
     from politesse.integrations.requests import PoliteAdapter as PoliteAdapter
     from politesse.origin import Origin, StrOrURL

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from twisted.python.failure import Failure
 
-    from politesse._gate.agent import Agent
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
     from politesse.integrations.scrapy._queue import PolitePriorityQueue
@@ -273,7 +272,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
             self._closing = asyncio.ensure_future(_internals.close_spider(self.crawler, "politesse_fleet_refused"))
         return _internals.SpiderClosing(str(error))
 
-    def _disallowed(self, request: Request, agent: Agent, verdict: Verdict) -> IgnoreRequest:
+    def _disallowed(self, request: Request, agent: AgentView, verdict: Verdict) -> IgnoreRequest:
         if verdict.reason is not Reason.TOO_SLOW:  # ``turn_request`` has already counted TOO_SLOW for the origin
             agent.counted(verdict)
         if self._robots is None:

@@ -206,15 +206,15 @@ class RobotsTxtMiddleware:
     async def _verdict(self, view: AgentView, request: Request) -> Verdict:
         self.check_sent(request)
         try:
-            verdict = view.judged(request.url)
-            if verdict is None:
+            judged = view.judged(request.url)
+            if judged is None:
                 self.fetcher.note_cause(request)
-                verdict = await patiently(self._crawler, view.learn(request.url))
+                judged = await patiently(self._crawler, view.learn(request.url))
         except InvalidURL as error:
             raise self._refuse(request, f" (the URL {printable(error.problem)}; see dont_obey_robotstxt)") from error
         except ClosedError as error:
             raise IgnoreRequest(CLOSING) from error
-        return verdict
+        return judged[0]
 
     def _page(self, request: Request, response: Response) -> PageDirectives:
         tokens, headers = self._view(request, self.gate).identity.tokens, header_pairs(response.headers)

@@ -20,7 +20,7 @@ from politesse._base.text import type_name
 from politesse._cache.options import CacheOptions
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.identity import AS_IN_EXAMPLE
-from politesse._gate.judge import HostPolicy
+from politesse._gate.permission import HostPolicy
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.shared import SharedPacer, of_clock

@@ -1,0 +1,236 @@
+"""What one agent may do at one origin: Permission; and the crawler's own policy for a host: HostPolicy.
+
+Theory of operation. A Permission is made once for an agent, a copy of robots.txt, a host policy and the usage
+preferences that the agent enforces. All answers of the gate begin with it: ``AgentView.judged`` finds it by the
+origin's text, ``verdict`` judges a URL, and a turn waits in the line of its ``host`` with its ``pace``. These questions
+decide which function ``match`` is, in this order:
+
+1. Does a policy of this crawler deny or exempt the host? The answer is the same for each URL.
+2. Is robots.txt unknown? Only robots.txt itself may be requested (RFC 9309 2.2.2).
+3. Could robots.txt be fetched? An unavailable robots.txt allows the whole site (RFC 9309 2.3.1.3), an unreachable
+   robots.txt disallows it (RFC 9309 2.3.1.4). A 429 disallows the site, too. A 401 or 403 disallows the site if the
+   dialect or ``on_forbidden`` says so. robots.txt itself may be requested, unless the fetcher refuses the address of
+   its host.
+4. Do the rules of robots.txt allow the URL? In RFC 9309 the most specific match decides (2.2.2).
+5. Does the site permit the use of the content? This question is asked only with ``enforce_usage``, about an allowed
+   URL (``usage.py``).
+
+Where a Permission is kept, and when it is made anew:
+
+    kept in                  the attribute ``permission`` of the copy: the Permission of the agent that asked last
+    the copy is replaced,    the Permission goes with its copy. A Permission does not refer to its copy, so that an
+    evicted or forgotten     evicted copy is dropped at once; who waits with a Permission keeps the copy beside it
+    the copy is due          the deadlines of the copy are compared at each look-up; a refresh makes another copy
+    the wall clock set back  ``offset_s`` is compared at each look-up; the copy drops its Permission
+    a policy is set          ``policy`` is compared at each look-up
+    tdmrep.json changes      an agent that enforces ``tdm`` makes a Permission for each answer
+    another agent asks       it makes its own Permission
+
+A Permission without a copy, such as that of an exempt host, is made for each answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from math import inf
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from politesse._base.checks import check_types
+from politesse._base.constants import AGREE_S
+from politesse._cache.options import is_fault_of_kind
+from politesse._pacing.pace import PacingOptions, limited
+from politesse.errors import ConfigurationError, InvalidURL
+from politesse.ports import FaultKind
+from politesse.robots import Dialect, RobotsTxt, RuleSet
+from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, Verdict, VerdictBasis, verdict_of_basis
+
+if TYPE_CHECKING:
+    from politesse._cache.outcome import Copy
+    from politesse._gate.usage import Reserved
+    from politesse._gate.view import AgentView
+    from politesse.origin import Origin
+
+_NEVER: Final = -inf
+MatchTarget: TypeAlias = Callable[[str], Match]
+"""Returns the match of a request target, as written; raises InvalidURL if the target has no normal form."""
+
+_WHOLE_SITE: Final = {
+    AccessResult.UNAVAILABLE: WITHOUT_RULE[Reason.UNAVAILABLE],
+    AccessResult.FORBIDDEN: WITHOUT_RULE[Reason.FORBIDDEN],
+    AccessResult.UNREACHABLE: WITHOUT_RULE[Reason.UNREACHABLE],
+    AccessResult.TOO_MANY_REQUESTS: WITHOUT_RULE[Reason.TOO_MANY_REQUESTS],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPolicy:
+    """The policy of this crawler for a host, independent of robots.txt.
+
+    Attributes:
+        deny: request nothing from the host, not even robots.txt (except as a redirect target of another site's
+            robots.txt). In report mode, the gate allows the pages, and fetches robots.txt for their pace.
+        exempt: request any URL of the host without fetching robots.txt: for your own servers, or by agreement.
+        reason: the reason, in words, for the verdicts; required for an exemption.
+        min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. If the host asks for a slower pace,
+            that pace applies.
+        max_concurrent: replaces ``PacingOptions.max_concurrent``; None keeps that value.
+
+    Raises:
+        ConfigurationError: if the policy both denies and exempts its host, if an exemption has no reason, or if a
+            number is out of range.
+
+    Example:
+        >>> from politesse import HostPolicy
+        >>> HostPolicy(exempt=True, reason="our own server", min_delay_s=0.1).exempt
+        True
+    """
+
+    deny: bool = False
+    exempt: bool = False
+    reason: str = ""
+    min_delay_s: float | None = None
+    max_concurrent: int | None = None
+
+    def __post_init__(self) -> None:
+        check_types(
+            {"deny": (self.deny, bool), "exempt": (self.exempt, bool), "reason": (self.reason, str)}, required=True
+        )
+        if self.deny and self.exempt:
+            raise ConfigurationError("HostPolicy: deny and exempt contradict each other")
+        if self.exempt and not self.reason.strip():
+            raise ConfigurationError("HostPolicy(exempt=True): give the reason, as in reason='our own server'")
+        self.pacing(PacingOptions())  # raises if a number is out of range
+
+    def pacing(self, options: PacingOptions) -> PacingOptions:
+        """Return ``options`` with the limits of this policy."""
+        return limited(options, self.min_delay_s, self.max_concurrent)
+
+
+Policies: TypeAlias = Mapping[str, HostPolicy]
+"""The policies of a gate, by the host name under which requests are paced."""
+
+
+def floor_s(policies: Policies, pacing: PacingOptions, host: str) -> float:
+    """Return the least time between two requests to a paced host, in seconds."""
+    policy = policies.get(host)
+    return pacing.min_delay_s if policy is None or policy.min_delay_s is None else policy.min_delay_s
+
+
+def denies(policies: Policies, host: str) -> bool:
+    """Return whether a policy denies a paced host."""
+    policy = policies.get(host)
+    return policy is not None and policy.deny
+
+
+class Permission:
+    """What one agent may do at one origin; see the module. It never changes.
+
+    Args:
+        agent, origin, match, basis, reserved: see below.
+        copy: the copy of robots.txt that states the pace, or None.
+
+    Attributes:
+        agent: the agent that may request.
+        origin: the origin.
+        host: the host name under which requests to the origin are paced.
+        match: returns the match of a request target of the origin.
+        basis: the attributes that the verdicts at this origin share.
+        policy: the policy of this crawler for the host, if any.
+        pace: the rules that state the pace: empty rules if there is no robots.txt, None if robots.txt is unknown.
+        floor_s: the least time between two requests of this gate to the host, in seconds.
+        offset_s: the wall clock was set back if its time less that of the monotonic clock is not above this. Compared
+            only if the copy names a time before which to send no request; otherwise minus infinity.
+        is_plain: whether the copy alone decides, and demands nothing before a turn. If not, a denial may have a basis
+            of its own, a 429 may close the host before a turn, and the stated pace may be too slow.
+        is_allowing: whether URLs are allowed in spite of a match that denies: in report mode, except for private
+            addresses.
+        reserved: the reservations of tdmrep.json that are enforced, or None.
+        tdm_file: the cache entry of tdmrep.json if its reservations are enforced, else None.
+    """
+
+    __slots__ = (
+        *("agent", "basis", "floor_s", "host", "is_allowing", "is_plain", "match"),
+        *("offset_s", "origin", "pace", "policy", "reserved", "tdm_file"),
+    )
+
+    def __init__(
+        self,
+        agent: AgentView,
+        origin: Origin,
+        copy: Copy | None,
+        match: MatchTarget,
+        basis: VerdictBasis,
+        reserved: Reserved | None = None,
+    ) -> None:
+        state, source, host = agent.state, basis.source, origin.pacing_host
+        self.agent: AgentView = agent
+        self.origin: Origin = origin
+        self.host: str = host
+        self.match: MatchTarget = match
+        self.basis: VerdictBasis = basis
+        self.policy: HostPolicy | None = state.policies.get(host)
+        self.pace: RuleSet | None = agent.stated(copy)
+        self.floor_s: float = floor_s(state.policies, state.pacing, host)
+        self.reserved: Reserved | None = reserved
+        self.tdm_file: object = agent.tdm_file(origin) if agent.purposes else None
+        self.is_allowing: bool = state.reports and not state.is_private(origin)
+        is_stated = self.pace is not None and bool(self.pace.crawl_delay or self.pace.request_rates)
+        self.is_plain: bool = not is_stated and not agent.purposes
+        self.offset_s: float = _NEVER
+        if source is not None and source.not_before is not None:
+            self.is_plain, self.offset_s = False, source.fetched_wall - basis.confirmed_mono - AGREE_S
+
+    def verdict(self, url: str, target: str, now_mono: float, now_wall: float) -> Verdict:
+        """Return the verdict on a URL of the origin, whose request target is ``target``; it is not counted.
+
+        Raises:
+            InvalidURL: if the target has no normal form.
+        """
+        try:
+            match = self.match(target)
+        except InvalidURL as error:
+            raise InvalidURL(url, error.problem) from None  # the message quotes the URL as the caller gave it
+        basis, allowed = self.basis, match.allowed
+        if not allowed:
+            if not self.is_plain:
+                basis = self.agent.denial_basis(self, match, target)
+            allowed = self.is_allowing
+        return verdict_of_basis(url, allowed, match, basis, now_mono, now_wall)
+
+    def has_pace_of(self, other: Permission) -> bool:
+        """Return whether both rest on the same file, and so on the same stated pace."""
+        return self.pace is other.pace or b"" != self.basis.digest == other.basis.digest
+
+
+Judged: TypeAlias = "tuple[Verdict, Permission, Copy | None]"
+"""A verdict, the permission from which it was made, and the copy of robots.txt behind the permission.
+
+A task that waits with a permission keeps the copy as well: the cache finds an evicted copy as long as it is kept.
+"""
+
+
+@cache
+def no_rules(dialect: Dialect) -> RuleSet:
+    """Return the rules of a site without a robots.txt: its matches are ROBOTS_TXT for robots.txt itself, or NO_RULE."""
+    return RobotsTxt.parse(b"", dialect).rules_for("*")
+
+
+def match_of(copy: Copy, agent: str, empty: RuleSet) -> MatchTarget:
+    """Return the function that matches targets for the product tokens ``agent``; ``copy`` answers for them.
+
+    Args:
+        copy: the copy of robots.txt, or the reason why there is none.
+        agent: the product tokens, joined by commas.
+        empty: the empty rules of the dialect.
+    """
+    if copy.source.result is AccessResult.SUCCESSFUL:
+        return copy.rules[agent].judge
+    whole = _WHOLE_SITE[copy.source.result]
+    is_private = is_fault_of_kind(copy.source, FaultKind.ADDRESS)
+    return partial(_match_without_file, empty, whole, whole if is_private else WITHOUT_RULE[Reason.ROBOTS_TXT])
+
+
+def _match_without_file(empty: RuleSet, whole: Match, of_robots_txt: Match, target: str) -> Match:
+    return of_robots_txt if empty.judge(target).reason is Reason.ROBOTS_TXT else whole
