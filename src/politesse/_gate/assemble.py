@@ -182,7 +182,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
         clock=clock,
         publisher=publisher,
         max_wait_s=limit_s,
-        keeps_bodies=ledger is not None or bool(purposes) or policy_tokens is not None,
+        keeps_bodies=ledger is not None or bool(purposes or policy_tokens),
     )
     state = GateState(
         identity=identity,

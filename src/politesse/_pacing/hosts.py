@@ -1035,7 +1035,8 @@ class Hosts:
         self.options: PacingOptions = options or PacingOptions()
         publisher = publisher or Publisher()
         self.clock: Clock = clock
-        self.monotonic, self.wall = clock.monotonic, clock.wall
+        self.monotonic: Callable[[], float] = clock.monotonic
+        self.wall: Callable[[], float] = clock.wall
         self.reports: Reports = Reports(publisher)
         of_none: defaultdict[str, Marks] = defaultdict(Marks)
         self._marks_of: Callable[[str], Marks] = marks or of_none.__getitem__
@@ -1054,7 +1055,7 @@ class Hosts:
         self.by_name: dict[str, Host] = {}
         self._options_of: dict[str, PacingOptions] = {}
         self._fetch_lines = FetchLines(clock, publisher, self.marks)
-        self.is_scoped = resolver is not None and self.options.is_scoped
+        self.is_scoped: bool = resolver is not None and self.options.is_scoped
         self._is_by_address = self.is_scoped and self.options.key == "address"
         self.limits: dict[str, Limit] = {}
         self._scopes: dict[tuple[str, str], Scope] = {}

@@ -9,10 +9,11 @@ from politesse.events import HeaderOverruled, HostClosed, HostOpened, LongWait, 
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from politesse._pacing.hosts import Host, LocalPermit
     from politesse._pacing.refusals import IgnoredHeader
+    from politesse.events import Event
 
 LONG_S: Final = 60.0
 """A wait in line that takes longer than this many seconds is published."""
@@ -32,7 +33,7 @@ class Reports:
     """
 
     def __init__(self, publisher: Publisher) -> None:
-        self.publish = publisher.publish
+        self.publish: Callable[[Event], None] = publisher.publish
         self._stalled_mono = NEVER
 
     def overruled(self, host: str, headers: Iterable[IgnoredHeader]) -> None:

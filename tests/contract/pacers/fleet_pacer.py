@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from secrets import token_hex
 from typing import Final
 from weakref import WeakSet
 
+from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from politesse import PacingOptions
@@ -81,10 +82,17 @@ class ManualWire(RedisWire):
         return (*super()._command_of(call), int((self._clock.monotonic() + 1e9) * 1e6))
 
 
+@cache
+def _redis() -> SyncRedis:
+    return SyncRedis.from_url(shared_server().url)
+
+
 async def settle() -> None:
     """Let every task run as far as it can without time passing, and every question to a Redis be answered."""
     works = -1
     while works != (works := sum(wire.works for wire in _WIRES)):
+        if works:
+            _redis().ping()  # the answer comes after all that Redis has published, as it answers in turn
         for _ in range(20):  # what Redis has published comes by a socket, though all tasks wait
             await asyncio.sleep(0)
         while any(wire.busy for wire in _WIRES):

@@ -8,8 +8,10 @@ import pytest
 
 from politesse import CacheOptions, ClosedError, Disallowed, HostPolicy, PacingOptions, Reason
 from politesse.origin import Origin
+from politesse.stores import MemoryStore
 from politesse.verdict import Bound
 from tests.core.gate.gates import CLOSED, DAY, OPEN, PAGE, PRIVATE, SITE, ScriptedGate, refusal
+from tests.core.gate.test_site_files import SIGNALS
 from tests.support.tasks import settle
 
 OTHER_SPELLING: Final = "HTTPS://Example.com:443/page"
@@ -54,10 +56,10 @@ async def test_forgotten_copy(gate: ScriptedGate) -> None:
 
 
 async def test_evicted_copy() -> None:
-    """It is freed at once, because its permission does not keep it."""
+    """It is freed at once, because its permission does not keep it; a copy that a store has does not linger."""
     sites = [f"https://h{place}.example" for place in range(100)]
     cache = CacheOptions(max_entries_bytes=20_000)
-    async with ScriptedGate(dict.fromkeys(sites, OPEN), cache=cache) as gate:
+    async with ScriptedGate(dict.fromkeys(sites, OPEN), cache=cache, store=MemoryStore()) as gate:
         for site in sites:
             assert await gate.check(site)
             assert gate.peek(site)
@@ -168,8 +170,8 @@ async def test_copy_that_is_used_is_not_evicted() -> None:
     sites = [f"https://h{place}.example" for place in range(100)]
     async with ScriptedGate(dict.fromkeys(sites, OPEN), cache=CacheOptions(max_entries_bytes=20_000)) as gate:
         for site in sites:
-            assert await gate.check(site)
-            assert gate.peek(sites[0])
+            assert await gate.check(f"{site}/page")
+            assert gate.peek(f"{sites[0]}/page")
         assert gate.fetcher.count(sites[0]) == 1
 
 
@@ -195,3 +197,10 @@ async def test_wait_for_a_turn_has_the_pace_of_its_own_agent() -> None:
         gate.clock.advance(2.0)
         await settle()
         assert called.is_set()
+
+
+async def test_robots_txt_is_permitted_whatever_the_use() -> None:
+    async with ScriptedGate({SITE: SIGNALS}, enforce_usage={"ai-train"}) as gate:
+        assert (await gate.check(PAGE)).reason is Reason.USAGE_DISALLOWED
+        for url in (f"{SITE}/robots.txt", f"{SITE}/robots.txt#rules"):
+            assert gate.known(url).reason is Reason.ROBOTS_TXT
