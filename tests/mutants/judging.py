@@ -131,7 +131,7 @@ class Judge:
         failed = re.findall(
             r"^(?:(?:FAILED|ERROR) |(?=.* still runs))(\S.*?)(?: - .*| still runs.*)?$", output, re.MULTILINE
         )
-        return failed or output.strip().splitlines()[-1:]
+        return failed or output.strip().splitlines()[-1:] or [f"the tests ended with code {done.returncode}"]
 
 
 def _noting(source: str, mutants: dict[int, Mutant]) -> str:

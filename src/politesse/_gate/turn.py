@@ -21,7 +21,6 @@ import warnings
 from asyncio import _get_running_loop
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 from weakref import ref
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Turn:
     """Permission to make one request now. Use it with ``with`` or ``async with``; the end of the block ends the turn.
 
@@ -71,20 +69,20 @@ class Turn:
         ended_mono: the monotonic time at which the turn ended, if it was used; or None.
     """
 
-    verdict: Verdict
-    _permit: Permit | None
-    _state: GateState
-    may_close: bool = field(default=False, init=False)
-    ended_mono: float | None = field(default=None, init=False)
-    _entered: bool = field(default=False, init=False)
-    _claimed: bool = field(default=False, init=False)
-    _observed: bool = field(default=False, init=False)
-    _status: int | None = field(default=None, init=False)
-    _started_wall: float = field(default=0.0, init=False)  # only for the ledger
+    __slots__ = (
+        *("__weakref__", "_claimed", "_entered", "_observed", "_permit", "_started_wall", "_state", "_status"),
+        *("ended_mono", "may_close", "verdict"),
+    )
 
-    def __post_init__(self) -> None:
-        if self._state.ledger is not None:
-            self._started_wall = self._state.clock.wall()
+    def __init__(self, verdict: Verdict, permit: Permit, state: GateState) -> None:
+        self.verdict: Verdict = verdict
+        self.may_close: bool = False
+        self.ended_mono: float | None = None
+        self._permit: Permit | None = permit
+        self._state = state
+        self._entered = self._claimed = self._observed = False
+        self._status: int | None = None
+        self._started_wall = 0.0 if state.ledger is None else state.clock.wall()  # only for the ledger
 
     @property
     def url(self) -> str:

@@ -547,7 +547,7 @@ class Host:
             elif waiter is not None:
                 self.hosts.wakeups.look_at(self, now_mono)  # the caller is in the middle of a change
         elif self.armed_mono is None and not self.under_way:  # an idle host is looked at only to forget it
-            self.hosts.wakeups.look_at(self, self.kept_until(now_mono))
+            self.hosts.wakeups.look_at(self, self.demand.last_mono + _FORGOTTEN_S)
 
     def _first_due(self, now_mono: float) -> Waiter | None:
         """Return the waiter that may start now; otherwise set the time of the next look, and return None."""
@@ -590,8 +590,8 @@ class Host:
             self.advance(now_mono, tells=True)
         elif not self.under_way and not self.recalling and self.called is None:
             self._forget_open_windows(now_mono)
-            if self.kept_until(now_mono) > now_mono:
-                self.advance(now_mono)
+            if (kept_mono := max(self.busy_until(now_mono), self.demand.last_mono + _FORGOTTEN_S)) > now_mono:
+                hosts.wakeups.look_at(self, kept_mono)
             else:
                 hosts.forget(self, now_mono)
 
@@ -791,10 +791,6 @@ class Host:
         if 2.0 * longest_s > self.hosts.marks.requested.kept_s:
             until_mono = max(until_mono, demand.last_mono + 2.0 * longest_s)
         return until_mono
-
-    def kept_until(self, now_mono: float) -> float:
-        """Return until when an idle host is kept; a short time longer than it must be, to save timers."""
-        return max(self.busy_until(now_mono), self.demand.last_mono + _FORGOTTEN_S)
 
     def _forget_open_windows(self, now_mono: float) -> None:
         """Forget idle lanes whose Visit-time has begun. Otherwise a host with disjoint windows is never forgotten."""

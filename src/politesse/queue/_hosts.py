@@ -177,10 +177,11 @@ class StallWatch:
 
     def note_progress(self) -> None:
         """Count the time without progress from now, or from the next wait if no task waits."""
-        self._is_logged = False
-        self._since_mono = inf
-        if self._waiting:
-            self._watch()
+        self._since_mono = self._clock.monotonic() if self._waiting else inf
+        if self._is_logged:
+            self._is_logged = False
+            if self._waiting:
+                self._watch()
 
     def __enter__(self) -> None:
         self._waiting += 1

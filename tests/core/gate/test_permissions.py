@@ -112,6 +112,24 @@ async def test_turn_whose_permission_changes_while_it_waits(gate: ScriptedGate, 
     assert gate.statistics().turns == 0
 
 
+async def test_turn_whose_stated_pace_changes_while_it_waits() -> None:
+    answers = {SITE: [OPEN, "User-agent: *\nCrawl-delay: 30\n"]}
+    async with ScriptedGate(answers, pacing=PacingOptions(min_delay_s=1.0)) as gate:
+        assert await gate.check(PAGE)
+        gate.clock.advance(10.0)
+        first = await gate.take_turn(PAGE)
+        waiting = asyncio.ensure_future(gate.take_turn(f"{SITE}/second"))
+        await settle()
+        await gate.forget(SITE)
+        assert await gate.check(PAGE)
+        first.end()
+        for seconds, is_done in ((29.0, False), (1.0, True)):
+            gate.clock.advance(seconds)
+            await settle()
+            assert waiting.done() == is_done
+        (await waiting).end()
+
+
 async def test_tdmrep_json() -> None:
     answers = {SITE: OPEN, TDMREP: [FREE, RESERVED, FREE]}
     async with ScriptedGate(answers, jumps=True, enforce_usage={"tdm"}) as gate:
