@@ -6,8 +6,12 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from types import FrameType
 from typing import Any, Final, NoReturn
 from weakref import ref
 
@@ -290,6 +294,42 @@ def test_turn_granted_before_ctrl_c_is_given_back(gate: Gate, interrupt: Callabl
     with pytest.raises(Interrupted):
         gate.call(work)
     assert is_free(gate)
+
+
+class InterruptedAt:
+    """A profile function that raises Interrupted at the n-th place where Python calls the handlers of signals.
+
+    Such a place is the begin of a function in Python, or the return of a function in C. An error in a finalizer would
+    be ignored.
+    """
+
+    def __init__(self, place: int) -> None:
+        self.left = place
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        names = {at.f_code.co_name for at, _ in traceback.walk_stack(frame)}
+        if event in {"call", "c_return"} and "__del__" not in names:
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                raise Interrupted
+
+
+def test_ctrl_c_at_any_place_of_a_turn_loses_no_turn_and_stops_no_other_thread(
+    gate: Gate, pool: ThreadPoolExecutor
+) -> None:
+    gate.check(SITE)
+    for place in count(1):
+        interrupt = InterruptedAt(place)
+        with suppress(Interrupted):
+            sys.setprofile(interrupt)
+            with gate.turn(SITE):
+                pass
+            sys.setprofile(None)
+        pool.submit(gate.take_turn, SITE, max_wait_s=LONG_S).result(LONG_S).end()
+        if interrupt.left > 0:  # the turn was over before the place
+            break
+    assert place > 20
 
 
 # The end

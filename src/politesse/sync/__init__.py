@@ -16,11 +16,10 @@ import asyncio
 import os
 import threading
 from asyncio import _get_running_loop
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from weakref import finalize
 
 from politesse._base.checks import check_types
@@ -86,16 +85,54 @@ class _ThreadPermit:
             self.end()
 
 
+@dataclass(slots=True, eq=False)
+class _ThreadAnswer(Generic[_T]):
+    """What a call gives to the thread that waits for it.
+
+    Ctrl-C may interrupt the methods of a Future while they hold the lock of the Future. Nothing would release the lock,
+    and the event loop would wait for it for ever. The lock of an answer is used by one call in C on each side.
+
+    Attributes:
+        results: the result, once there is one.
+    """
+
+    results: list[_T] = field(default_factory=list)
+    _error: BaseException | None = None
+    _ready: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._ready.acquire()
+
+    def give(self, result: _T) -> None:
+        """Let the waiting thread return ``result``."""
+        self.results.append(result)
+        self._ready.release()
+
+    def fail(self, error: BaseException) -> None:
+        """Let the waiting thread raise ``error``."""
+        self._error = error
+        self._ready.release()
+
+    def wait(self) -> _T:
+        """Return the result, or raise the error, once there is one."""
+        try:
+            self._ready.acquire()
+            if self._error is not None:
+                raise self._error
+            return self.results[0]
+        finally:
+            del self  # the error refers to this frame: without ``del``, only the garbage collector frees both
+
+
 class LoopThread(threading.Thread):
     """The only thread that uses a gatekeeper; ``call`` runs a coroutine in its event loop for another thread.
 
     Theory of operation. A method called in another thread starts a task here, in a copy of the context of its thread,
-    and waits for a Future. So a thread that holds a turn, and requests another turn of the same host, gets TurnHeld as
-    an asyncio task does.
+    and waits for its answer. So a thread that holds a turn, and requests another turn of the same host, gets TurnHeld
+    as an asyncio task does.
 
-    A caller may stop waiting at any moment, for example after Ctrl-C. The method then cancels the task, and adds a
-    callback to the Future. The callback gives the turn back, at once if the Future has the turn already. So no turn is
-    lost, even if the task ends first.
+    A caller may stop waiting at any moment, for example after Ctrl-C. The event loop then cancels the task, or gives
+    the turn back if the answer has the turn already. So no turn is lost, even if the task ends first.
 
     A turn uses its permit through a ``_ThreadPermit``. The calls of the permit run later, in the event loop, in the
     order in which the threads made them. So a thread's turn has ended before the event loop sees the thread's request
@@ -110,7 +147,7 @@ class LoopThread(threading.Thread):
         self._closing = asyncio.Event()
         self._closed = False
         self._error: BaseException | None = None  # the error that closing the gatekeeper raised
-        self._calls: dict[Future[Any], asyncio.Task[None] | None] = {}
+        self._calls: dict[_ThreadAnswer[Any], asyncio.Task[None] | None] = {}
 
     def run(self) -> None:
         """Run the event loop until ``close``; then end the calls that the loop has not begun."""
@@ -120,7 +157,7 @@ class LoopThread(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - close raises it
             self._error = error
         for answer in list(self._calls):
-            answer.set_exception(ClosedError("the gate was closed"))
+            answer.fail(ClosedError("the gate was closed"))
 
     async def _serve(self) -> None:
         await self._closing.wait()
@@ -138,43 +175,52 @@ class LoopThread(threading.Thread):
             raise WrongEventLoop(f"this gate was made in process {self._pid}, before the fork: create one after it")
         if _get_running_loop() is not None:
             raise WrongEventLoop("an event loop runs in this thread, and a Gate would block it: use a Gatekeeper here")
-        answer: Future[_T] = Future()
+        answer: _ThreadAnswer[_T] = _ThreadAnswer()
+        try:
+            self._add(answer)
+            soon(self._loop, partial(self._begin, answer, work))
+            return answer.wait()
+        except BaseException:
+            soon(self._loop, partial(self._abandon, answer))
+            raise
+        finally:
+            del answer  # as in ``wait``
+
+    def _add(self, answer: _ThreadAnswer[Any]) -> None:
         self._calls[answer] = None
         # Checked once ``answer`` is in ``_calls``: if the gate closes after this check, ``run`` finds the call and ends
         # it.
         if self._closed:
             self._calls.pop(answer, None)
             raise ClosedError("the gate was closed")
-        try:
-            soon(self._loop, partial(self._begin, answer, work))
-            return answer.result()
-        except BaseException:
-            soon(self._loop, partial(self._abandon, answer))
-            answer.add_done_callback(_give_back)
-            raise
-        finally:
-            del answer  # an error refers to this frame: without ``del``, only the garbage collector frees both
 
-    def _begin(self, answer: Future[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
+    def _begin(self, answer: _ThreadAnswer[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
         self._calls[answer] = self._loop.create_task(self._deliver(answer, work))
 
-    async def _deliver(self, answer: Future[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
+    async def _deliver(self, answer: _ThreadAnswer[_T], work: Callable[[], Coroutine[object, object, _T]]) -> None:
         try:
             result = await work()
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             is_end = self._closed and isinstance(error, asyncio.CancelledError)
-            answer.set_exception(ClosedError("the gate was closed") if is_end else error)
+            answer.fail(ClosedError("the gate was closed") if is_end else error)
         else:
             for turn in _turns(result):
-                turn.hand_over(lambda permit: _ThreadPermit(permit, self._loop))
-            answer.set_result(result)
+                if answer in self._calls:
+                    turn.hand_over(lambda permit: _ThreadPermit(permit, self._loop))
+                else:  # the caller has stopped waiting
+                    turn.give_back()
+            answer.give(result)
         finally:
             self._calls.pop(answer, None)
             del answer
 
-    def _abandon(self, answer: Future[_T]) -> None:
+    def _abandon(self, answer: _ThreadAnswer[_T]) -> None:
+        """End the work for a caller that has stopped waiting, or give back the turns of its answer."""
         if (task := self._calls.pop(answer, None)) is not None:
             task.cancel()
+        for result in answer.results:
+            for turn in _turns(result):
+                turn.give_back()
 
     def stop(self) -> None:
         """Begin to close. If the interpreter is exiting, wait for the end of the thread, for at most ``_EXIT_S``."""
@@ -197,13 +243,6 @@ class LoopThread(threading.Thread):
 
 def _turns(result: object) -> list[Turn]:
     return [one for one in (result if isinstance(result, list) else [result]) if isinstance(one, Turn)]
-
-
-def _give_back(answer: Future[_T]) -> None:
-    """Give back the turns of an answer whose caller has stopped waiting."""
-    if answer.exception() is None:
-        for turn in _turns(answer.result()):
-            turn.give_back()
 
 
 class ThreadView:
@@ -293,8 +332,12 @@ class ThreadView:
             WrongEventLoop: if an event loop runs in this thread, or the process was forked since the gate was made.
             ConfigurationError: if ``exempt`` is blank or not a str, or ``max_wait_s`` is negative or not a number.
         """
-        with self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt) as turn:
-            yield turn
+        turn = self.take_turn(url, max_wait_s=max_wait_s, exempt=exempt)
+        try:
+            with turn:
+                yield turn
+        finally:
+            turn.give_back()  # if Ctrl-C came before the turn was entered; otherwise the turn has ended
 
     def call(self, work: Callable[[AgentView], Coroutine[object, object, _T]]) -> _T:
         """Run ``work`` with the asynchronous view in the event loop of the gate; for integrations.
