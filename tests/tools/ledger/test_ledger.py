@@ -29,6 +29,7 @@ from politesse.usage import Purpose
 from politesse.verdict import AccessResult
 from tests.support.programs import run_code
 from tests.support.scripted import UA
+from tests.support.sites import until
 
 SITE = "https://example.com"
 OLD, NEW = b"User-agent: *\nDisallow: /old\nContent-Usage: train-ai=n\n", b"User-agent: *\nDisallow: /new\n"
@@ -539,6 +540,7 @@ async def test_a_next_file_without_rows_hides_no_row(tmp_path: Path) -> None:
 async def test_a_file_that_was_emptied_between_others_is_missed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     await record(path, "a", "b", "c", options=SMALL)
+    await until(lambda: not list(tmp_path.glob("*-wal")))  # the threads of the full files have closed them
     (tmp_path / "ledger.0002.db").write_bytes(b"")
     with closing(sqlite3.connect(path)) as connection:  # how many rows are written together depends on the threads
         [last] = connection.execute("SELECT max(number) FROM ledger_rows").fetchone()

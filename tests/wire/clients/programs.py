@@ -17,6 +17,7 @@ import atexit
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -206,6 +207,8 @@ def fork(url: str) -> None:
 
 
 if __name__ == "__main__":
+    # A shell without job control lets its background jobs ignore Ctrl-C, and the tests may be such a job.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     match sys.argv[1:]:
         case "waiting", given:
             waiting(given)
