@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Held: TypeAlias = FleetPermit | LocalPermit
 
 _MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
+_FEW_ENTRIES: Final = 100  # so many entries may stay that are no longer valid
 _SOONER_S: Final = 0.001  # the next look is not moved for a difference smaller than this
 
 
@@ -58,6 +59,7 @@ class Wakeups:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, Timed]] = []
+        self._most_entries = _FEW_ENTRIES
         self._pushes = 0
         self._timers: list[tuple[float, Timer]] = []  # the timers with their times, the soonest last
         self._soonest_mono = inf
@@ -70,7 +72,12 @@ class Wakeups:
             return
         timed.armed_mono = at_mono
         self._pushes += 1
-        heapq.heappush(self._heap, (at_mono, self._pushes, timed))
+        heap = self._heap
+        heapq.heappush(heap, (at_mono, self._pushes, timed))
+        if len(heap) > self._most_entries:  # keep one entry of each host and scope: others pile up before their time
+            heap[:] = {id(entry[2]): entry for entry in heap if entry[2].armed_mono == entry[0]}.values()
+            heapq.heapify(heap)
+            self._most_entries = 2 * len(heap) + _FEW_ENTRIES
         if at_mono < self._soonest_mono:
             self._set_timer(at_mono)
 

@@ -17,6 +17,7 @@ from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
 if TYPE_CHECKING:
     from politesse.clock import Timer
 
+_FEW_TIMERS: Final = 100  # so many cancelled timers may stay
 _QUIET_ROUNDS: Final = 20  # tasks that wake each other in a chain need fewer rounds
 
 
@@ -46,6 +47,7 @@ class ManualClock:
         self._monotonic = 0.0
         self._autojump = autojump
         self._timers: list[tuple[float, int, _ManualTimer]] = []
+        self._most_timers = _FEW_TIMERS
         self._touches = 0
         self._watching: asyncio.AbstractEventLoop | None = None
 
@@ -77,6 +79,10 @@ class ManualClock:
             # cannot loop forever.
             due = max(due, nextafter(self._monotonic, inf))
         heapq.heappush(self._timers, (due, self._touches, timer))
+        if len(self._timers) > self._most_timers:  # cancelled timers do not pile up where no time passes
+            self._timers[:] = [entry for entry in self._timers if not entry[2].cancelled]
+            heapq.heapify(self._timers)
+            self._most_timers = 2 * len(self._timers) + _FEW_TIMERS
         if self._autojump:
             loop = asyncio.get_running_loop()
             if self._watching is not loop:  # the event loop of an earlier watch may have ended
