@@ -182,8 +182,8 @@ class LocalPermit:
         host, lane, hosts = self.paced, self.lane, self.paced.hosts
         self._error, self.joined_mono = None, now_mono
         self.max_wait_s = inf if max_wait_s is None else max_wait_s
+        loop = hosts.wakeups.own_loop()  # before the timer, which nothing would cancel if this raises
         alarm = None if max_wait_s is None else self._alarm(now_mono, max_wait_s)
-        loop = hosts.wakeups.own_loop()
         hosts.waiting += 1
         try:
             host.join(self, now_mono)

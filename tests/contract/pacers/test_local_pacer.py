@@ -12,7 +12,7 @@ from politesse import Gatekeeper, PacingOptions
 from politesse._pacing.host_state import HostState
 from politesse._pacing.hosts import Hosts, LocalPermit
 from politesse.clock import Timer
-from politesse.errors import ClosedError, StoreError
+from politesse.errors import ClosedError, StoreError, WrongEventLoop
 from politesse.events import Event, LongWait, TurnExpired
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
@@ -58,6 +58,23 @@ async def test_a_host_is_forgotten_when_nothing_that_it_was_asked_for_binds_it()
     assert isinstance(pacer.try_start(wants(rules("Visit-time: 0001-0002"), "night.example")), NotYet)
     clock.advance(61.0)
     assert len(pacer) == 0
+
+
+def test_a_wait_in_another_event_loop_is_refused_and_sets_no_timer() -> None:
+    clock = CountingClock()
+    pacer = Hosts(OPTIONS, clock=clock)
+
+    async def first() -> None:
+        take(pacer).end()
+
+    async def second() -> None:
+        with pytest.raises(WrongEventLoop):
+            await pacer.start(wants(rules(), HOST), 60.0)
+
+    asyncio.run(first())
+    before = clock.set
+    asyncio.run(second())
+    assert (clock.set, pacer.waiting) == (before, 0)
 
 
 async def test_a_host_of_which_only_robots_txt_was_fetched_is_remembered_for_a_day_at_most() -> None:
