@@ -1,4 +1,7 @@
-"""A Redis that loses data, is silent, or whose clock is set: nothing starts too early, and the fleet goes on soon."""
+"""A Redis that loses data, is silent, or whose clock is set: nothing starts too early, and the fleet goes on soon.
+
+The sleeps are real: leases and closures end by the clock of Redis, which is a process.
+"""
 
 import asyncio
 import re
@@ -63,11 +66,11 @@ async def test_stopped_process_is_waited_for_after_redis_starts_empty(own_server
             workers[0].send_signal(signal.SIGSTOP)
             own_server.kill()
             own_server.start()
-            await asyncio.sleep(3.0)
+            await asyncio.sleep(3.0)  # the other worker is a process: it goes on without the one that is stopped
             workers[0].send_signal(signal.SIGCONT)
             back_mono = time.monotonic()
             await until(lambda: bool(site.since(back_mono)))
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(1.0)  # time for both processes to break the pace, if they do
         finally:
             for process in workers:
                 process.kill()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
+from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.http import Response, TextResponse
 from scrapy.utils.python import global_object_name
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 TASK: dict[str, Any] = json.loads(sys.argv[1])
 DONE: dict[str, Any] = {"pages": [], "ignored": {}, "parsed": {}, "data_txt": [], "said": {}, "types": {}}
 DONE |= {"decisions": 0}
+# No crawl needs that Scrapy's engine asks its scheduler every five seconds: that would hide that nothing woke it.
+ExecutionEngine._SLOT_HEARTBEAT_INTERVAL = 3600.0
 
 
 def gate_of(crawler: Crawler) -> Gatekeeper:

@@ -1,4 +1,7 @@
-"""The pace of crawls as servers saw it: of hostile settings, several spiders, other queues and schemes, and fleets."""
+"""The pace of crawls as servers saw it: of hostile settings, several spiders, other queues and schemes, and fleets.
+
+The sleeps are real: each crawl is a process, with Scrapy's own clock.
+"""
 
 import asyncio
 import json
