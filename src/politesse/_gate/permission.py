@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from politesse._base.checks import check_types
 from politesse._base.constants import AGREE_S
 from politesse._cache.options import is_fault_of_kind
-from politesse._pacing.pace import PacingOptions, limited
+from politesse._pacing.pace import PacingOptions, limited, longest_stated_s
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.ports import FaultKind
 from politesse.robots import Dialect, RobotsTxt, RuleSet
@@ -139,6 +139,7 @@ class Permission:
         basis: the attributes that the verdicts at this origin share.
         policy: the policy of this crawler for the host, if any.
         pace: the rules that state the pace: empty rules if there is no robots.txt, None if robots.txt is unknown.
+        longest_s: the longest interval that ``pace`` states, in seconds; infinite if it depends on the time of day.
         floor_s: the least time between two requests of this gate to the host, in seconds.
         offset_s: the wall clock was set back if its time less that of the monotonic clock is not above this. Compared
             only if the copy names a time before which to send no request; otherwise minus infinity.
@@ -151,7 +152,7 @@ class Permission:
     """
 
     __slots__ = (
-        *("agent", "basis", "floor_s", "host", "is_allowing", "is_plain", "match"),
+        *("agent", "basis", "floor_s", "host", "is_allowing", "is_plain", "longest_s", "match"),
         *("offset_s", "origin", "pace", "policy", "reserved", "tdm_file"),
     )
 
@@ -176,7 +177,10 @@ class Permission:
         self.reserved: Reserved | None = reserved
         self.tdm_file: object = agent.tdm_file(origin) if agent.purposes else None
         self.is_allowing: bool = state.reports and not state.is_private(origin)
-        is_stated = self.pace is not None and bool(self.pace.crawl_delay or self.pace.request_rates)
+        pace, self.longest_s = self.pace, 0.0
+        is_stated = pace is not None and bool(pace.crawl_delay or pace.request_rates)
+        if pace is not None and (is_stated or pace.timetable.is_timed):
+            self.longest_s = inf if pace.timetable.is_timed else longest_stated_s((pace,))
         self.is_plain: bool = not is_stated and not agent.purposes
         self.offset_s: float = _NEVER
         if source is not None and source.not_before is not None:

@@ -22,7 +22,7 @@ from asyncio import _get_running_loop
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from weakref import ref
 
 from politesse._base.text import printable
@@ -70,7 +70,7 @@ class Turn:
     """
 
     __slots__ = (
-        *("__weakref__", "_claimed", "_entered", "_observed", "_permit", "_started_wall", "_state", "_status"),
+        *("__weakref__", "_claimed", "_entry", "_observed", "_permit", "_started_wall", "_state", "_status"),
         *("ended_mono", "may_close", "verdict"),
     )
 
@@ -80,7 +80,8 @@ class Turn:
         self.ended_mono: float | None = None
         self._permit: Permit | None = permit
         self._state = state
-        self._entered = self._claimed = self._observed = False
+        self._entry: _Entered | None = None  # what ``ENTERED`` was set to when the turn was entered
+        self._claimed = self._observed = False
         self._status: int | None = None
         self._started_wall = 0.0 if state.ledger is None else state.clock.wall()  # only for the ledger
 
@@ -138,6 +139,8 @@ class Turn:
         if permit is not None:
             permit.end()
             self.ended_mono = self._state.clock.monotonic()
+            if self._entry is not None and ENTERED.get() is self._entry:  # in the context that entered it last
+                ENTERED.set(self._entry[:-1])
             if self._state.ledger is not None:
                 self._record(self._state.ledger)
 
@@ -171,11 +174,11 @@ class Turn:
         return self._state is state
 
     def __enter__(self) -> Self:
-        self._entered = True
-        if self._permit is not None:
-            entered = entered_turns() if _ENTERED.get() else ()
-            if self not in entered:
-                _ENTERED.set((*map(ref, entered), ref(self)))
+        entered = entered_turns() if ENTERED.get() else ()
+        if self not in entered:
+            self._entry = (*map(ref, entered), ref(self))
+            if self._permit is not None:
+                ENTERED.set(self._entry)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -194,7 +197,7 @@ class Turn:
         permit = self._permit
         if permit is None or not permit.under_way:
             return
-        if self._entered:
+        if self._entry is not None:
             message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
             end = permit.end
             if self._state.ledger is not None:
@@ -219,13 +222,15 @@ class Turn:
         return TurnDropped(Origin.of(self.url).pacing_host, self.verdict.url)
 
     def __repr__(self) -> str:
-        state = "ended" if not self.under_way else "under way" if self._entered else "not entered"
+        state = "ended" if not self.under_way else "not entered" if self._entry is None else "under way"
         return f"<Turn {printable(self.verdict.url)}: {state}>"
 
 
+_Entered: TypeAlias = "tuple[Callable[[], Turn | None], ...]"
+
 # This variable is not reset with a token, because a token is valid only in its own context. The garbage collector may
 # close a generator, and so end its turn, in another context.
-_ENTERED: Final[ContextVar[tuple[Callable[[], Turn | None], ...]]] = ContextVar("_ENTERED", default=())
+ENTERED: Final[ContextVar[_Entered]] = ContextVar("ENTERED", default=())
 """Each returns a turn that the current task, or a task that started it, has entered; the turn may have ended."""
 
 
@@ -246,18 +251,18 @@ def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object])
 def hold_later() -> Callable[[Turn], None]:
     """Return a function that makes the current task hold a turn; another task may call it when it gets the turn."""
     granted: list[ref[Turn]] = []
-    _ENTERED.set((*map(ref, entered_turns()), lambda: granted[0]() if granted else None))
+    ENTERED.set((*map(ref, entered_turns()), lambda: granted[0]() if granted else None))
     return lambda turn: granted.append(ref(turn))
 
 
 def entered_turns() -> Sequence[Turn]:
     """Return the turns under way that the current task, or a task that started it, has entered."""
-    entered = _ENTERED.get()
+    entered = ENTERED.get()
     if not entered:
         return ()
     turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
     if not turns:
-        _ENTERED.set(())  # an ended turn never starts again
+        ENTERED.set(())  # an ended turn never starts again
     return turns
 
 

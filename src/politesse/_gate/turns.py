@@ -23,12 +23,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from politesse._base.checks import AsyncOnly, check_wait
 from politesse._base.constants import DAY_S
 from politesse._base.reasons import CLOSED
-from politesse._gate.turn import Turn, entered_turns
+from politesse._gate.turn import ENTERED, Turn, entered_turns
 from politesse.clock import ends_within
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
 from politesse.events import TurnGranted
@@ -36,10 +37,9 @@ from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.verdict import Bound, NotYet, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
-    from politesse._cache.outcome import Copy
-    from politesse._gate.permission import Judged, Permission
+    from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
     from politesse.ports import Permit, TurnRequest
 
@@ -65,9 +65,9 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     _entered: bool = field(default=False, init=False)
     _checked_again: bool = field(default=False, init=False)
     _turn: Turn | None = field(default=None, init=False)
-    _verdict: Verdict | None = field(default=None, init=False)  # the verdict to count
-    _permission: Permission = field(init=False)  # the permission of the verdict
-    _copy: Copy | None = field(default=None, init=False)  # its copy, which the cache finds while it is kept here
+    _judge: Callable[[str], Judged | None] = field(init=False)
+    # The verdict to count, its permission, and its copy, which the cache finds while it is kept here.
+    _judged: Judged | None = field(default=None, init=False)
 
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
 
@@ -84,11 +84,14 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         if self._turn is not None:
             self._turn.end()
 
-    async def take(self) -> Turn:
+    async def take(self) -> Turn:  # noqa: C901 - the short way is one frame
         """Wait for the turn, and return it. Raises the same errors as ``AgentView.turn``."""
         agent, max_wait_s, clock = self.agent, self.max_wait_s, self.agent.clock
+        self._judge = agent.judged
         if max_wait_s is not None or self.exempt is not None:
             self._check_arguments()
+            if self.exempt is not None:
+                self._judge = partial(agent.exempted, reason=self.exempt)
         self._url = self.url if isinstance(self.url, str) else url_text(self.url)
         since_mono = clock.monotonic()
         deadline_mono = None if max_wait_s is None else since_mono + max_wait_s
@@ -96,18 +99,16 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         permit: Permit | None = None  # the permit that was given back, whose place in line is kept
         turn: Turn | None = None
         try:
-            if entered_turns():
+            if ENTERED.get() and entered_turns():
                 check_lines = self._refuse_to_wait_for_itself
                 check_lines()
             while True:
-                verdict = self._judged()
-                if verdict is None:
-                    verdict = await self._learned(deadline_mono)
-                request = agent.turn_request(self._permission, verdict, check_lines)
+                judged = self._judge(self._url) or await self._learned(deadline_mono)
+                self._judged = verdict, permission, _ = judged
+                request = agent.turn_request(permission, verdict, check_lines)
                 left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
                 permit = await agent.pacer.start(request, left_s, permit)
-                waited = permit.waited
-                turn = self._granted_late(verdict, permit) if waited else Turn(verdict, permit, agent.state)
+                turn = self._granted_late(judged, permit) if permit.waited else Turn(verdict, permit, agent.state)
                 if turn is None:
                     continue
                 if self._entered:
@@ -117,18 +118,14 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             # The error names the caller's limit, not the time that was left after the fetch of robots.txt.
             raise TooFar(far.host, far.not_yet, far.max_wait_s if max_wait_s is None else max_wait_s) from None
         except Disallowed as error:
-            if error.verdict is not self._verdict:
-                self._verdict = None  # a TOO_SLOW verdict, which was counted already
+            if self._judged is not None and error.verdict is not self._judged[0]:
+                self._judged = None  # a TOO_SLOW verdict, which was counted already
             raise
         finally:
-            self._publish(turn, since_mono)
-
-    def _publish(self, turn: Turn | None, since_mono: float) -> None:
-        """Count and publish the verdict, then publish that the turn was granted."""
-        if self.counts and self._verdict is not None:
-            self.agent.counted(self._verdict)
-        if self.agent.state.publisher.subscribers:
-            granted(self.agent, turn, since_mono=since_mono)
+            if self.counts and self._judged is not None:
+                agent.counted(self._judged[0])
+            if agent.state.publisher.subscribers:
+                granted(agent, turn, since_mono=since_mono)
 
     def _check_arguments(self) -> None:
         if self.max_wait_s is not None:
@@ -138,61 +135,48 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             kind = ConfigurationError if isinstance(given, str) else ConfigurationTypeError
             raise kind(f"exempt={given!r:.100}: give the reason, as in exempt='our own server'")
 
-    def _judged(self) -> Verdict | None:
-        """Return the verdict without waiting, or None if a fetch is needed."""
-        agent, url = self.agent, self._url
-        judged = agent.judged(url) if self.exempt is None else agent.exempted(url, self.exempt)
-        if judged is None:
-            return None
-        self._verdict, self._permission, self._copy = judged
-        return self._verdict
-
-    async def _learned(self, deadline_mono: float | None) -> Verdict:
-        """Fetch robots.txt, and return the verdict; raises TooFar at the deadline."""
+    async def _learned(self, deadline_mono: float | None) -> Judged:
+        """Fetch robots.txt, and return the verdict with its permission and copy; raises TooFar at the deadline."""
         agent = self.agent
-
-        async def learn() -> Verdict:
-            # Together, before the event loop runs another task that could replace the copy.
-            self._verdict, self._permission, self._copy = await agent.fetched(self._url)
-            return self._verdict
-
         if deadline_mono is None:
-            return await learn()
+            return await agent.fetched(self._url)
         # The fetch runs in a task, so that this wait can end early. The fetch of robots.txt then goes on, because other
         # requests may wait for it.
-        learning = asyncio.get_running_loop().create_task(learn())
+        learning = asyncio.get_running_loop().create_task(agent.fetched(self._url))
         if not await ends_within(agent.clock, max(0.0, deadline_mono - agent.clock.monotonic()), learning):
             host = Origin.of(self._url).pacing_host
             raise TooFar(host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), self.max_wait_s or 0.0)
-        verdict = learning.result()
-        if agent.is_current(self._permission, self._copy):
-            return verdict
+        judged = learning.result()
+        if agent.is_current(*judged[1:]):
+            return judged
         # The copy was replaced after the task of the fetch had ended, and before this task resumed.
-        judged = self._judged()
-        return verdict if judged is None else judged
+        return self._judge(self._url) or judged
 
-    def _granted_late(self, verdict: Verdict, permit: Permit) -> Turn | None:
+    def _granted_late(self, judged: Judged, permit: Permit) -> Turn | None:
         """Return the turn after a wait. If the verdict or pace has changed, give the permit back and return None."""
-        agent, permission, copy = self.agent, self._permission, self._copy
+        agent, (verdict, permission, copy) = self.agent, judged
         now = agent.clock.monotonic(), agent.clock.wall()
-        # RFC 9309 2.4: a copy SHOULD NOT be used for more than 24 hours.
-        usable = copy is None or copy.age_s(*now) < DAY_S
-        # In report mode a failure permits the URL, but robots.txt is fetched again before the page.
-        is_over = copy is not None and copy.source.result in CLOSED and not copy.holds(*now)
+        usable, is_over = True, False
+        if copy is not None and not (now[0] < copy.refresh_mono and now[1] < copy.refresh_wall):
+            # RFC 9309 2.4: a copy SHOULD NOT be used for more than 24 hours.
+            usable = copy.age_s(*now) < DAY_S
+            # In report mode a failure permits the URL, but robots.txt is fetched again before the page.
+            is_over = copy.source.result in CLOSED and not copy.holds(*now)
         if usable and not is_over and agent.is_current(permission, copy):
             return Turn(verdict, permit, agent.state)
         try:
-            judged = self._judged()
-            if judged is not None:
-                agent.turn_request(self._permission, judged)  # raises Disallowed
-                holds = self._permission.has_pace_of(permission)
+            again = self._judge(self._url)
+            if again is not None:
+                self._judged = verdict, other, _ = again
+                agent.turn_request(other, verdict)  # raises Disallowed
+                holds = other.has_pace_of(permission)
             else:
-                judged, holds = verdict, usable and self._checked_again  # it has already waited again once
+                holds = usable and self._checked_again  # it has already waited again once
         except BaseException:
             permit.give_back()
             raise
         if holds:
-            return Turn(judged, permit, agent.state)
+            return Turn(verdict, permit, agent.state)
         permit.give_back()
         self._checked_again = True
         return None
@@ -206,9 +190,9 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         held = self.agent.blocking_turn(origin.pacing_host)
         if held is None:
             return
-        verdict = self._judged()
-        if verdict is not None and not verdict.allowed:
-            raise Disallowed(verdict)
+        judged = self._judged = self._judge(self._url) or self._judged
+        if judged is not None and not judged[0].allowed:
+            raise Disallowed(judged[0])
         raise TurnHeld(self._url, held_by=held.url)
 
 

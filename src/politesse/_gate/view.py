@@ -36,7 +36,6 @@ from politesse._gate.turn import Turn, blocking_turn
 from politesse._gate.turns import TurnWait, granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
-from politesse._pacing.pace import longest_stated_s
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
 from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, StrOrURL, split, url_text
@@ -432,7 +431,7 @@ class AgentView:
         """
         state, origin = self.state, permission.origin
         return (
-            state.cache.held(origin.text) is copy
+            (state.cache.entries.get(origin.text) or state.cache.held(origin.text)) is copy
             and state.policies.get(permission.host) is permission.policy
             and (not self.purposes or self.tdm_file(origin) is permission.tdm_file)
         )
@@ -510,7 +509,8 @@ class AgentView:
             raise Disallowed(verdict)
         if not permission.is_plain:
             self._heed(permission, verdict.match)
-        shown = public_url(url_to_request(verdict))
+        url = url_to_request(verdict)
+        shown = url if "@" not in url and "#" not in url else public_url(url)
         host, origin = permission.host, permission.origin.text
         return TurnRequest(host, origin, self.name, permission.pace, shown, permission.floor_s, check)
 
@@ -526,25 +526,12 @@ class AgentView:
         state, host = self.state, origin.pacing_host
         if state.closing is None or state.loop is not _get_running_loop():
             state.check_usable()
-        copy = state.cache.held(origin.text)
+        copy = state.cache.entries.get(origin.text) or state.cache.held(origin.text)
         permission = None if copy is None else copy.permission
         if permission is None or permission.agent is not self or permission.policy is not state.policies.get(host):
             permission = self._fixed(origin, copy, Reason.ROBOTS_TXT)  # only its pace counts here
         pace, min_delay_s = permission.pace, permission.floor_s
         self.pacer.when_ready(TurnRequest(host, origin.text, self.name, pace, min_delay_s=min_delay_s), callback)
-
-    def known_file(self, origin: Origin) -> bytes | None:
-        """Return the digest of the cached file of ``origin``, or None."""
-        copy = self.state.cache.held(origin.text)
-        return None if copy is None else copy.rules.digest or None
-
-    def may_wait_long(self, origin: Origin, wait_s: float) -> bool:
-        """Return whether the rules of ``origin`` may delay a page by more than ``wait_s``, or make it TOO_SLOW."""
-        copy = self.state.cache.held(origin.text)
-        rules = None if copy is None else copy.rules.get(self.name)
-        if rules is None:
-            return False
-        return rules.timetable.is_timed or longest_stated_s([rules]) > min(wait_s, self.state.pacing.max_crawl_delay_s)
 
     def blocking_turn(self, host: str) -> Turn | None:
         """Return a turn of the current task that has to end before the task gets another turn at a paced host."""

@@ -55,7 +55,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from asyncio import Future
+from asyncio import Future, _get_running_loop
 from bisect import insort
 from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass, field, replace
@@ -182,7 +182,9 @@ class LocalPermit:
         host, lane, hosts = self.paced, self.lane, self.paced.hosts
         self._error, self.joined_mono = None, now_mono
         self.max_wait_s = inf if max_wait_s is None else max_wait_s
-        loop = hosts.wakeups.own_loop()  # before the timer, which nothing would cancel if this raises
+        loop = _get_running_loop()
+        if loop is None or loop is not hosts.wakeups.loop:
+            loop = hosts.wakeups.own_loop()  # before the timer, which nothing would cancel if this raises
         alarm = None if max_wait_s is None else self._alarm(now_mono, max_wait_s)
         hosts.waiting += 1
         try:
@@ -247,8 +249,15 @@ class LocalPermit:
             if self.answered_s is None:
                 lines.answered(self, None, _NO_HEADERS)
             lines.in_flight -= 1
-            self.paced.end(self, lines.monotonic())
+            host, now_mono = self.paced, lines.monotonic()
+            host.under_way.remove(self)
+            if host.most == 1:
+                host.marks += 1
+                host.demand.last_mono = now_mono
+            for scope in self.scopes:
+                scope.end(self, now_mono)
             del self.paced, self.lane, self.scopes
+            host.changed(now_mono)
 
     def expire(self) -> None:
         """End the permit because it was held for too long. This time is not recorded as a response time."""
@@ -260,8 +269,13 @@ class LocalPermit:
         lines, self.lines = self.lines, None
         if lines is not None:
             lines.in_flight -= 1
-            self.paced.give_back(self, lines.monotonic())
+            host = self.paced
+            host.under_way.remove(self)
+            host.unmark(self)
+            for scope in self.scopes:
+                scope.give_back(self)
             del self.paced, self.lane, self.scopes
+            host.changed(lines.monotonic())
 
     def renew(self) -> bool:
         """Stamp the permit again if it could not be used at once; return False if it would not be granted now."""
@@ -488,7 +502,9 @@ class Host:
             self.line.sort(key=_first_order)
         else:
             waiters[waiter] = None
-            if len(waiters) == 1:
+            if not self.line:
+                self.line.append(lane)
+            elif len(waiters) == 1:
                 insort(self.line, lane, key=_first_order)
         if called is None:
             self.advance(now_mono)
@@ -626,27 +642,9 @@ class Host:
         if not hosts.expiry.is_armed:
             hosts.expiry.arm()
 
-    def end(self, permit: LocalPermit, now_mono: float) -> None:
-        """End a request. With one request at a time, the interval counts from now on."""
-        self.under_way.remove(permit)
-        if self.most == 1:
-            self.marks += 1
-            self.demand.last_mono = now_mono
-        for scope in permit.scopes:
-            scope.end(permit, now_mono)
-        self.changed(now_mono)
-
-    def give_back(self, permit: LocalPermit, now_mono: float) -> None:
-        """End a permit that was not used for a request."""
-        self.under_way.remove(permit)
-        self._unmark(permit)
-        for scope in permit.scopes:
-            scope.give_back(permit)
-        self.changed(now_mono)
-
     def renew(self, permit: LocalPermit, now_mono: float) -> bool:
         """Stamp a permit again; return False if it would not be granted now."""
-        self._unmark(permit)
+        self.unmark(permit)
         start = self.look(permit.lane, now_mono, self.hosts.wall())
         if now_mono < start.ready_mono or len(self.under_way) > self.most:
             self.changed(now_mono)
@@ -657,7 +655,7 @@ class Host:
         self.changed(now_mono)
         return True
 
-    def _unmark(self, permit: LocalPermit) -> None:
+    def unmark(self, permit: LocalPermit) -> None:
         """Take back the stamp of a permit that was not used for a request."""
         if self.marks == permit.marks:  # otherwise a later request has set the time of the last one
             self.demand.last_mono = permit.before_mono
@@ -1140,7 +1138,8 @@ class Hosts:
             host.grant(permit, now_mono)
             return permit
         if isinstance(called, Watcher) and called.is_told and called.lane is lane:
-            if not host.may_start(called, now_mono):  # because of a change since the call
+            is_alone = len(host.line) == len(lane.waiters) == 1 and not (lane.is_volatile or host.recalling)
+            if not is_alone and not host.may_start(called, now_mono):  # because of a change since the call
                 host.leave(called, now_mono)
                 return host.not_yet(lane, now_mono)
             host.take(called)
@@ -1161,8 +1160,9 @@ class Hosts:
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and is first in line, or when the pacer closes."""
-        self._check_open(request)
-        self.wakeups.own_loop()
+        if self.closed or self.wakeups.loop is not _get_running_loop():
+            self._check_open(request)
+            self.wakeups.own_loop()
         if self.is_scoped and not self._knows(request.host):
             self._call_later(request, callback)
             return

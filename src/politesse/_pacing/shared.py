@@ -328,7 +328,7 @@ class GateShare:
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and is first in line; or when this gate is closed."""
         place = object()
-        self.pacer.when_ready(request, partial(self._call, place))
+        (self.pacer if self._open is None else self._open).when_ready(request, partial(self._call, place))
         self._callbacks[place] = callback
 
     def close_host(self, host: str, until_wall: float, bound_by: Bound, /) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from politesse._gate.turn import Turn, claim_turn, entered_turns
+from politesse._gate.turn import ENTERED, Turn, claim_turn, entered_turns
 from politesse._gate.turns import TurnWait
 from politesse._gate.view import AgentView
 from politesse._http.fields import header_pairs
@@ -139,7 +139,7 @@ def turn_for(
     Raises:
         Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: see ``AgentView.turn``.
     """
-    if entered_turns():
+    if ENTERED.get() and entered_turns():
         gate.state.check_usable()
         turn = claim_turn(gate.state, gate.name, lambda held: held == url or spelt(held) == url)
         if turn is not None:

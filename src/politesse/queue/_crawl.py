@@ -166,13 +166,18 @@ class Crawl(Generic[Item, Response]):
         self._over.set()
 
     async def _work(self) -> None:
-        self._dispatcher.consumers.add(asyncio.current_task())
+        worker = asyncio.current_task()
+        self._dispatcher.consumers.add(worker)
         try:
             while not self._over.is_set() and not self._is_late and self._workers <= self._max_pages - self._handed:
-                turn, queued = await self._take()
+                self._idle.add(worker)  # ``_stop_in_time`` may cancel it
+                try:
+                    turn, queued = await self._dispatcher.take()
+                finally:
+                    self._idle.discard(worker)
                 try:
                     with turn:
-                        if self._limits.is_full(queued.origin_queue.origin):
+                        if self._limits.places is not None and self._limits.is_full(queued.origin_queue.origin):
                             turn.give_back()
                             self.tally.settle("skipped", queued.url)
                         else:
@@ -187,15 +192,6 @@ class Crawl(Generic[Item, Response]):
             self._workers -= 1
             if not self._workers:
                 self._over.set()
-
-    async def _take(self) -> tuple[Turn, QueuedUrl[Item]]:
-        """Wait for a turn; meanwhile the worker counts as idle, and ``_stop_in_time`` may cancel it."""
-        worker = asyncio.current_task()
-        self._idle.add(worker)
-        try:
-            return await self._dispatcher.take()
-        finally:
-            self._idle.discard(worker)
 
     async def _stop_in_time(self, max_time_s: float) -> None:
         """After ``max_time_s`` seconds, begin no more requests, and end the workers that wait for a turn."""
@@ -251,7 +247,8 @@ class Crawl(Generic[Item, Response]):
                 elif is_final:
                     visit.is_handed = True
                     self._handed += 1
-                    self._limits.note_page(queued.origin_queue.origin)
+                    if self._limits.places is not None:
+                        self._limits.note_page(queued.origin_queue.origin)
                     visit.result = await self._handle(page, response)
                 visit.is_done = True
             if is_final:

@@ -48,7 +48,7 @@ from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.reasons import WORDS
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
-from politesse._gate.turn import Turn, entered_turns
+from politesse._gate.turn import ENTERED, Turn, entered_turns
 from politesse._gate.turns import granted, try_turns
 from politesse.errors import ClosedError, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
+    from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
     from politesse.queue._journal import Journal, JournalRow
 
@@ -156,6 +157,7 @@ class Dispatcher(Generic[Item]):
         self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(
             agent, self._patience, self.workers, self._known, self.fail
         )
+        self._long_s = min(max_wait_s, agent.state.pacing.max_crawl_delay_s)  # a longer pace may be too slow
         self._on_disallowed = on_disallowed
         self._maxsize = maxsize
         self._denied: deque[QueuedUrl[Item]] = deque()
@@ -352,7 +354,7 @@ class Dispatcher(Generic[Item]):
         origin_queue = queued.origin_queue
         judged = self._agent.judged(queued.url)
         verdict = None if judged is None else judged[0]
-        if verdict is not None and self._patience.refuses(origin_queue, verdict):
+        if verdict is not None and not verdict.allowed and self._patience.refuses(origin_queue, verdict):
             self._denied.append(queued)
             self.workers.wake()
             return
@@ -362,23 +364,28 @@ class Dispatcher(Generic[Item]):
             if len(origin_queue.urls) == 1:
                 self.robots.add(origin_queue)
         host = origin_queue.host
-        if host.is_watched:
-            self._move(host, HostEvent.KNOWN)
+        if host.phase is not HostPhase.EMPTY and host.phase is not HostPhase.UNKNOWN:
+            return  # it has other URLs
+        if origin_queue.blocked:
+            host.on(HostEvent.BLOCKED)
+        elif host.is_watched:
+            host.on(HostEvent.KNOWN)
         elif host.turns and host.phase is HostPhase.EMPTY and verdict is not None:
-            self._move(host, HostEvent.KNOWN)
+            host.on(HostEvent.KNOWN)
             self._watch(origin_queue)  # while a turn is under way, the host probably has to wait
         else:
             self._move(host, HostEvent.URL_PUT)
 
-    def _known(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> None:
+    def _known(self, origin_queue: OriginQueue[Item], judged: Judged) -> None:
         """Let an origin compete for turns, after its robots.txt was fetched."""
-        host, origin = origin_queue.host, origin_queue.origin
-        file = self._agent.known_file(origin)
+        host, (verdict, permission, copy) = origin_queue.host, judged
+        file = None if copy is None else copy.rules.digest or None
         if not verdict.allowed or file != origin_queue.sorted_by:
             origin_queue.sorted_by = file
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
             self.workers.wake()
-        may_wait = not verdict.allowed or self._agent.may_wait_long(origin, self._patience.max_wait_s)
+        origin_queue.may_wait_long = permission.longest_s > self._long_s
+        may_wait = not verdict.allowed or origin_queue.may_wait_long
         if origin_queue.reloads and not host.is_watched:
             self._move(host, HostEvent.LOOK, first=True)  # in front, because the cache may soon evict robots.txt again
             self.workers.wake()
@@ -396,8 +403,10 @@ class Dispatcher(Generic[Item]):
         queued.origin_queue.size -= 1
         self.size -= 1
         self.robots.note_use(queued.origin_queue)
-        host.putters.wake()
-        self.forget_if_idle(host)
+        if host.putters:
+            host.putters.wake()
+        if not host.size:
+            self.forget_if_idle(host)
         if self.closed and not self.size:
             self.workers.wake_all()
 
@@ -411,6 +420,7 @@ class Dispatcher(Generic[Item]):
 
     def _finish_if_done(self) -> None:
         if not self.size and not self.under_way:
+            self._patience.rest()
             self._finished.set()
 
     def _move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
@@ -425,7 +435,7 @@ class Dispatcher(Generic[Item]):
         if host.phase in IN_LINE:
             return
         if host.head() is None:
-            has_urls = any(queue.urls for queue in host.origins.values())
+            has_urls = host.size and any(queue.urls for queue in host.origins.values())
             event = HostEvent.BLOCKED if has_urls else HostEvent.EMPTIED
         if not host.on(event):
             return
@@ -456,8 +466,8 @@ class Dispatcher(Generic[Item]):
         """Wake all waiting tasks, because no more turns will come."""
         self._failure = self._failure or error
         self.robots.stop()
+        self._patience.rest()
         for host in self.hosts.values():
-            self._patience.forget(host)
             host.putters.wake_all()
         self.workers.wake_all()
         self._finished.set()
@@ -473,19 +483,23 @@ class Dispatcher(Generic[Item]):
     async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
         """Wait for a turn. Raises the same errors as ``PoliteQueue.turn``."""
         since_mono = self._agent.clock.monotonic()
-        await self.ready()
+        if self.journal is not None:
+            await self.ready()
+        self._agent.state.check_loop()
         try:
             while True:
                 taken = await self.try_take()
                 if taken is not None:
-                    granted(self._agent, taken[0], since_mono=since_mono)
+                    if self._agent.state.publisher.subscribers:
+                        granted(self._agent, taken[0], since_mono=since_mono)
                     return taken
                 if self.closed and not self.size:
                     raise QueueClosed("the queue was closed, and nothing is left in it")
                 if self.is_ready():
                     await asyncio.sleep(0)  # a long run of refusals must not starve the loop
                 else:
-                    self._refuse_to_wait_for_itself()
+                    if ENTERED.get() and entered_turns():
+                        self._refuse_to_wait_for_itself()
                     with self.stalls:
                         await self.workers.wait()
         finally:
@@ -497,32 +511,29 @@ class Dispatcher(Generic[Item]):
 
         Raises the same errors as ``PoliteQueue.turn``.
         """
-        self.raise_failure()
+        if self._failure is not None:
+            self.raise_failure()
         if self._denied:
             self._refuse_some()
         taken = await self._ask_some() if self.line else None
-        if taken is None and self._unsorted and not self._may_ask():
+        if taken is None and self._unsorted and not (self.line and self.robots.may_reload):
             self._sort_some()
         return taken
 
     def is_ready(self) -> bool:
         """Return whether ``try_take`` has something to do now; if not, fetch each robots.txt that is needed."""
-        if self._denied or self._unsorted or self._may_ask():
+        if self._denied or self._unsorted or (self.line and self.robots.may_reload):
             return True
-        self.robots.start_fetches(at_least=MAX_FETCHING)
+        if self.robots.unfetched:
+            self.robots.start_fetches(at_least=MAX_FETCHING)
         return False
 
     def _refuse_to_wait_for_itself(self) -> None:
         """Raise TurnHeld if the current task holds the turns of all hosts with URLs, and so might wait for ever."""
-        if not entered_turns():
-            return
         queues = [queue for host in self.hosts.values() for queue in host.origins.values() if queue.urls]
         held = [turn for queue in queues if (turn := self._agent.blocking_turn(queue.host.key)) is not None]
         if held and len(held) == len(queues):
             raise TurnHeld(queues[0].urls[0].url, held_by=held[0].url)
-
-    def _may_ask(self) -> bool:
-        return bool(self.line) and self.robots.may_reload
 
     def _refuse_some(self) -> None:
         """Refuse as many of the denied URLs as the slice of time allows."""
@@ -561,16 +572,20 @@ class Dispatcher(Generic[Item]):
 
         At least one host is tried, even if refusals have used up the slice of time.
         """
-        while self._may_ask():
+        while self.line and self.robots.may_reload:
             host = self.line.popleft()
             host.on(HostEvent.ASKED)
             queued = host.head()
             if queued is None:  # the URLs of the host were refused meanwhile
                 self._move(host, HostEvent.REFUSED)
                 continue
-            taken = self._settle(queued, await self._ask(queued))
-            if taken is not None or not self._time_slice.is_open():
-                return taken
+            answer = await self._ask(queued)
+            if isinstance(answer, Turn):
+                self._hand_out(queued, answer)
+                return answer, queued
+            self._settle(queued, answer)
+            if not self._time_slice.is_open():
+                break
         return None
 
     async def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
@@ -584,6 +599,8 @@ class Dispatcher(Generic[Item]):
             if judged is None and held is not None and self._agent.still_holds(queued.url, held):
                 # tdmrep.json was evicted. If its load took the turn of the host, another load would do so again.
                 judged = origin_queue.held = held
+            if judged is not None:
+                origin_queue.may_wait_long = judged[1].longest_s > self._long_s
             [answer] = await try_turns(self._agent, [(queued.url, judged)])
             if isinstance(answer, Turn) and self._failure is not None:
                 answer.give_back()
@@ -600,12 +617,9 @@ class Dispatcher(Generic[Item]):
         del self._asked[queued.number]
         queued.origin_queue.add(queued)
 
-    def _settle(self, queued: QueuedUrl[Item], answer: Turn | NotYet | Verdict) -> tuple[Turn, QueuedUrl[Item]] | None:
-        """Act on the answer of the gate; the table of the module lists the answers."""
+    def _settle(self, queued: QueuedUrl[Item], answer: NotYet | Verdict) -> None:
+        """Act on an answer of the gate without a turn; the table of the module lists the answers."""
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
-        if isinstance(answer, Turn):
-            self._hand_out(queued, answer)
-            return answer, queued
         if isinstance(answer, Verdict):
             if self.robots.defer(origin_queue, answer):
                 self._move(host, HostEvent.REFUSED, first=True)
@@ -619,7 +633,6 @@ class Dispatcher(Generic[Item]):
             self._watch(origin_queue)
         else:
             self._refuse(queued, self._agent.given_up(queued.url, answer), HostEvent.TOO_LONG)
-        return None
 
     def _hand_out(self, queued: QueuedUrl[Item], turn: Turn) -> None:
         """Count a URL as handed out; its host waits in the line of the pacer if it has more URLs."""
@@ -635,10 +648,12 @@ class Dispatcher(Generic[Item]):
         self._remove(queued)
         if host.size:
             self._patience.note_progress(host)
-        if host.head() is not None:
-            self._watch(origin_queue)
-        else:
+        if not host.size:
+            host.on(HostEvent.EMPTIED)
+        elif host.head() is None:
             self._move(host, HostEvent.TURN_ENDED)
+        else:
+            self._watch(origin_queue)
 
     def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict, event: HostEvent | None = None) -> None:
         """Count a URL as done without a request, and move its host on if the URL was first in line."""
@@ -699,16 +714,19 @@ class Dispatcher(Generic[Item]):
                 self.journal.keep(queued)
             self.journal.ended(queued)
         self.stalls.note_progress()
-        self._finish_if_done()
-        origin, host = queued.origin_queue.origin, queued.origin_queue.host
+        if not self.size:
+            self._finish_if_done()
+        host = queued.origin_queue.host
         host.turns -= 1
         if not host.turns:
             self._in_turn.pop(host.key, None)
         if self.hosts.get(host.key) is not host or self._failure is not None:
             return
         self._patience.note_progress(host)
-        may_wait = turn.may_close or self._agent.may_wait_long(origin, self._patience.max_wait_s)
-        self._move(host, HostEvent.LOOK if may_wait else HostEvent.TURN_ENDED)
+        if turn.may_close or queued.origin_queue.may_wait_long:
+            self._move(host, HostEvent.LOOK)
+        elif host.phase is HostPhase.IN_TURN:
+            self._move(host, HostEvent.TURN_ENDED)
 
 
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:

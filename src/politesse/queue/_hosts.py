@@ -116,41 +116,33 @@ _NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
 """The table of the module: the next phase by event and phase. A phase that is missing does not change."""
 
 
-class WaitingTasks:
+class WaitingTasks(OrderedDict[asyncio.Future[None], None]):
     """A FIFO of tasks. If a woken task is cancelled, the FIFO wakes the next task."""
-
-    __slots__ = ("_futures",)
-
-    def __init__(self) -> None:
-        self._futures: OrderedDict[asyncio.Future[None], None] = OrderedDict()
 
     async def wait(self) -> None:
         """Wait to be woken."""
         woken = asyncio.get_running_loop().create_future()
-        self._futures[woken] = None
+        self[woken] = None
         try:
             await woken
         except asyncio.CancelledError:
-            self._futures.pop(woken, None)
+            self.pop(woken, None)
             if not woken.cancelled():
                 self.wake()
             raise
 
     def wake(self) -> None:
         """Wake the task that has waited for the longest time."""
-        while self._futures:
-            woken, _ = self._futures.popitem(last=False)
+        while self:
+            woken, _ = self.popitem(last=False)
             if not woken.done():
                 woken.set_result(None)
                 return
 
     def wake_all(self) -> None:
         """Wake all tasks."""
-        while self._futures:
+        while self:
             self.wake()
-
-    def __len__(self) -> int:
-        return len(self._futures)
 
 
 class StallWatch:
@@ -291,6 +283,7 @@ class OriginQueue(Generic[Item]):
         deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
         sorted_by: the digest of the robots.txt by which the URLs were last sorted; see ``Dispatcher._known``.
+        may_wait_long: whether robots.txt may delay a URL for too long, as last judged.
     """
 
     host: HostQueue[Item]
@@ -304,6 +297,7 @@ class OriginQueue(Generic[Item]):
     deferred_wall: float | None = None
     not_before: float = 0.0
     sorted_by: bytes | None = None
+    may_wait_long: bool = False
 
     def add(self, queued: QueuedUrl[Item]) -> None:
         """Let a URL compete for turns while the origin is not blocked."""
@@ -328,8 +322,7 @@ class HostQueue(Generic[Item]):
         turns: how many turns of this queue are under way.
         origins: maps each origin of the host to its queue.
         size: how many URLs wait, in all origins.
-        progress_mono: when the host last had a turn or was found open; None before its first wait.
-        look: the timer for the next attempt; see ``Patience``.
+        progress_mono: when the host last had a turn or was found open; None before its first wait; see ``Patience``.
         putters: tasks that wait for room.
     """
 
@@ -340,7 +333,6 @@ class HostQueue(Generic[Item]):
     origins: dict[Origin, OriginQueue[Item]] = field(default_factory=dict)
     size: int = 0
     progress_mono: float | None = None
-    look: Timer | None = None
     putters: WaitingTasks = field(default_factory=WaitingTasks)
 
     def on(self, event: HostEvent) -> bool:

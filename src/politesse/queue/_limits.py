@@ -81,11 +81,10 @@ class Limits:
         return not any(pattern.matches(origin, target) for pattern in self._deny)
 
     def note_page(self, origin: Origin) -> None:
-        """Count a page that is handed to ``handle``."""
-        if self.places is not None:
-            self._pages[origin.pacing_host] += 1
-            if self.is_full(origin):
-                self.places[origin.pacing_host].release()  # the workers that wait for a place find the host full
+        """Count a page that is handed to ``handle``; needed only if ``places`` has a limit."""
+        self._pages[origin.pacing_host] += 1
+        if self.places is not None and self.is_full(origin):
+            self.places[origin.pacing_host].release()  # the workers that wait for a place find the host full
 
     def is_full(self, origin: Origin) -> bool:
         """Return whether ``handle`` has got ``max_pages_per_host`` pages of the origin's host."""

@@ -1,9 +1,9 @@
 """Fetches robots.txt of queued origins ahead of the workers, and again after a deferral; decides how long to wait.
 
-Theory of operation. A blocked origin is in one of three collections. ``_unfetched`` is a FIFO of origins whose fetch
+Theory of operation. A blocked origin is in one of three collections. ``unfetched`` is a FIFO of origins whose fetch
 has not started. ``fetching`` maps the task of each fetch to its origin; the result of the task is the verdict.
 ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them back
-to ``_unfetched``. Each step is O(1).
+to ``unfetched``. Each step is O(1).
 
 While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This limit also counts each fetched
 origin until one of its URLs is handed out or refused. So a long queue does not fetch files long before it needs them.
@@ -21,17 +21,17 @@ A site can delay its URLs in two ways. An origin is *deferred* while its robots.
 come too late. A host *waits* for the pacer, until a closure or an interval ends, or a Visit-time begins. The answer of
 the pacer names the end of the wait.
 
-While a host waits in the line of the pacer, another caller may close the host. So each waiting host has a timer: if the
+While a host waits in the line of the pacer, another caller may close the host. So each waiting host is watched: if the
 host makes no progress for ``max_wait_s``, a worker tries it. If the worker then finds a closure, the whole time since
 the last progress counts as one wait. An answer that names no closure counts as progress. The wait for other requests to
-the host, of this queue or of other callers, does not count. Progress does not move the timer: a timer that fires too
-early is set again.
+the host, of this queue or of other callers, does not count. One timer serves all hosts, in the order of their last
+progress. It is not moved: a timer that fires too early is set again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,6 +103,9 @@ class Patience(Generic[Item]):
     _max_refusals: int
     _look: Callable[[HostQueue[Item]], None]
     _started_wall: float = field(init=False)
+    # The hosts that wait, with the time of their last progress, or of their last look if that was later.
+    _watched: OrderedDict[HostQueue[Item], float] = field(default_factory=OrderedDict, init=False)
+    _timer: Timer | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._started_wall = self._clock.wall()
@@ -127,39 +130,52 @@ class Patience(Generic[Item]):
         """Return whether to go on waiting for the pacer. If no closure causes the wait, count the wait from now."""
         if answer.refusal is not None and answer.refusal.times >= self._max_refusals:
             return False
-        now_mono = self._clock.monotonic()
         is_closed = answer.bound_by in CLOSURES
         if not is_closed or host.progress_mono is None:
-            host.progress_mono = now_mono
-        left_s = host.progress_mono + self.max_wait_s - now_mono
+            self.note_progress(host)
+        left_s = (host.progress_mono or 0.0) + self.max_wait_s - self._clock.monotonic()
         return answer.bound_by not in WAITS_OF_SITE or answer.not_before - self._clock.wall() <= left_s
 
     def watch(self, host: HostQueue[Item]) -> None:
-        """Set the timer that tries a waiting host when it has made no progress for too long."""
+        """Try a waiting host when it has made no progress for too long."""
         if host.progress_mono is None:
             self.note_progress(host)
-        if host.look is None and self.max_wait_s < inf:
-            self._set_timer(host, self.max_wait_s)
+        if host not in self._watched and self.max_wait_s < inf:
+            self._watched[host] = self._clock.monotonic()
+            if self._timer is None:
+                self._set_timer()
 
     def note_progress(self, host: HostQueue[Item]) -> None:
         """Count the wait of a host from now."""
         host.progress_mono = self._clock.monotonic()
+        if host in self._watched:
+            self._watched[host] = host.progress_mono
+            self._watched.move_to_end(host)
 
     def forget(self, host: HostQueue[Item]) -> None:
-        """Cancel the timer of a host at which no URL waits."""
-        if host.look is not None:
-            host.look.cancel()
-            host.look = None
+        """Watch a host no longer: no URL waits there."""
+        self._watched.pop(host, None)
 
-    def _set_timer(self, host: HostQueue[Item], wait_s: float) -> None:
-        host.look = self._clock.call_later(max(wait_s, _MIN_LOOK_S), partial(self._look_at, host))
+    def rest(self) -> None:
+        """Cancel the timer: the queue has no more URLs, or hands none out."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _look_at(self, host: HostQueue[Item]) -> None:
-        host.look = None
-        left_s = (host.progress_mono or 0.0) + self.max_wait_s - self._clock.monotonic()
-        if left_s > 0:
-            self._set_timer(host, left_s)
-        else:
+    def _set_timer(self) -> None:
+        due_mono = next(iter(self._watched.values())) + max(self.max_wait_s, _MIN_LOOK_S)
+        self._timer = self._clock.call_later(due_mono - self._clock.monotonic(), self._look_at_first)
+
+    def _look_at_first(self) -> None:
+        """Try each host whose time has come."""
+        self._timer = None
+        now_mono = self._clock.monotonic()
+        while self._watched:
+            host, since_mono = next(iter(self._watched.items()))
+            if now_mono < since_mono + max(self.max_wait_s, _MIN_LOOK_S):
+                self._set_timer()
+                break
+            del self._watched[host]
             self._look(host)
 
 
@@ -171,20 +187,21 @@ class RobotsPrefetcher(Generic[Item]):
         agent: fetches and judges; its verdicts are not counted.
         patience: ends deferrals.
         workers: the tasks that wait for a turn; if there are any, all origins are fetched.
-        on_known: called with an origin that is no longer blocked, and the verdict.
+        on_known: called with an origin that is no longer blocked, with the verdict and its permission.
         on_failure: called with the error of a fetch.
 
     Attributes:
         fetching: the origins that are being fetched, by task.
+        unfetched: the origins whose fetch has not started.
     """
 
     _agent: AgentView
     _patience: Patience[Item]
     _workers: WaitingTasks
-    _on_known: Callable[[OriginQueue[Item], Verdict], None]
+    _on_known: Callable[[OriginQueue[Item], Judged], None]
     _on_failure: Callable[[BaseException], None]
     fetching: dict[Learning, OriginQueue[Item]] = field(default_factory=dict, init=False)
-    _unfetched: deque[OriginQueue[Item]] = field(default_factory=deque, init=False)
+    unfetched: deque[OriginQueue[Item]] = field(default_factory=deque, init=False)
     _deferred: dict[OriginQueue[Item], Timer] = field(default_factory=dict, init=False)
     _reloading: dict[Learning, Timer] = field(default_factory=dict, init=False)
     _unused: int = field(default=0, init=False)  # the number of origins that are ``prefetched``
@@ -203,7 +220,7 @@ class RobotsPrefetcher(Generic[Item]):
     def add(self, origin_queue: OriginQueue[Item]) -> None:
         """Block an origin until its robots.txt is fetched."""
         origin_queue.blocked = True
-        self._unfetched.append(origin_queue)
+        self.unfetched.append(origin_queue)
         self.start_fetches()
 
     def start_fetches(self, at_least: int = 0) -> None:
@@ -211,9 +228,9 @@ class RobotsPrefetcher(Generic[Item]):
         under_way = len(self.fetching)
         wanted = max(MAX_FETCHING if self._workers else at_least, _AHEAD - under_way - self._unused)
         room = min(wanted, MAX_FETCHING - under_way)
-        while room > 0 and self._unfetched and not self._stopped:
+        while room > 0 and self.unfetched and not self._stopped:
             room -= 1
-            self._fetch(self._unfetched.popleft())
+            self._fetch(self.unfetched.popleft())
 
     def fetch_again(self, origin_queue: OriginQueue[Item]) -> None:
         """Load the robots.txt of an origin again; no limit applies, because the gate is already fetching the file."""
@@ -235,7 +252,7 @@ class RobotsPrefetcher(Generic[Item]):
         self._end_reload(task)
         origin_queue = self.fetching.pop(task)
         if task.cancelled():  # other code has cancelled the task, or the event loop ends and runs no new task
-            self._unfetched.append(origin_queue)
+            self.unfetched.append(origin_queue)
             self._agent.clock.call_later(_AGAIN_S, self.start_fetches)
             return
         error = task.exception()
@@ -251,7 +268,7 @@ class RobotsPrefetcher(Generic[Item]):
             origin_queue.blocked = False
             self._unused += not origin_queue.prefetched
             origin_queue.prefetched = True
-            self._on_known(origin_queue, verdict)
+            self._on_known(origin_queue, task.result())
         self.start_fetches()
 
     def _end_reload(self, task: Learning) -> None:
@@ -283,7 +300,7 @@ class RobotsPrefetcher(Generic[Item]):
         self._unused -= origin_queue.prefetched
         origin_queue.prefetched = False
         origin_queue.reloads, origin_queue.held = 0, None
-        if self._unfetched:
+        if self.unfetched:
             self.start_fetches(at_least=1)
 
     def stop(self) -> None:

@@ -91,7 +91,8 @@ class RunningCounts:
     def settle(self, count: str, url: str) -> None:
         """Count a URL, and report progress."""
         self.counts[count] += 1
-        self.show_progress(url)
+        if self._options.on_progress is not None:
+            self.show_progress(url)
 
     def settle_visit(self, count: str, visit: Visit[Any], **more: object) -> bool:
         """Count and record the URL of a visit, and report progress; return False if no record could be written."""

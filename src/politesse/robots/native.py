@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from politesse.robots.line import Span
     from politesse.robots.traits import Matching
 
-_BOUND_REACHED, _ROBOTS_TXT, _OTHER = -1, -4, -6  # _native/module.c; OTHER: Python has to normalise the target
+_BOUND_REACHED, _NO_RULE, _ROBOTS_TXT, _OTHER = -1, -2, -4, -6  # _native/module.c; OTHER: Python has to normalise it
 _LONG: Final = 1_000
 _FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
 IMPLEMENTATION: Final = "python" if core is None else "native"
@@ -77,7 +77,7 @@ class NativeRuleSet(MostSpecific):
             normal = self._matching.normalise_target(target)
             written = self._matching.query_as_written(target) if "?" in target else None
             decided = self._rules.decide_normal(normal, written)
-        return _match(decided)
+        return NO_RULE_MATCH if decided == _NO_RULE else _match(decided)
 
     @property
     def rules(self) -> list[Rule]:

@@ -262,8 +262,9 @@ class PoliteSession(AsyncOnly):
         return f"<PoliteSession {self.gate!r}: {state}>"
 
     async def _request(self, method: str, url: StrOrURL, own: Mapping[str, Any]) -> ClientResponse:
-        self._check_open(method, url)
         session, options = self.session, dict(own)
+        if self._closed or session.closed:
+            _raise_closed(method, url)
         turns = RequestTurns(
             self._agents,
             self._turns,
@@ -284,7 +285,7 @@ class PoliteSession(AsyncOnly):
                 stated = _stated_agents(session, given) if given else session.headers.getall(hdrs.USER_AGENT, ())
                 await turns.prepare(first, stated)
                 if self._closed:
-                    self._check_open(method, url)
+                    _raise_closed(method, url)
             _SENDING.set(turns)
             response = await session.request(method, url, middlewares=(*middlewares, turns), **options)
         except BaseException as error:
@@ -300,12 +301,13 @@ class PoliteSession(AsyncOnly):
         """If possible, raise an error with a better explanation than the error of aiohttp."""
         if type(error) is aiohttp.InvalidUrlClientError:  # the error is not about a redirect
             raise explained(error, url) from None
-        if type(error) is RuntimeError:  # aiohttp raises this if its session was closed during the wait for the turn
-            self._check_open(method, url)
+        # aiohttp raises a RuntimeError if its session was closed during the wait for the turn.
+        if type(error) is RuntimeError and (self._closed or self.session.closed):
+            _raise_closed(method, url)
 
-    def _check_open(self, method: str, url: StrOrURL) -> None:
-        if self._closed or self.session.closed:
-            raise ClosedError(f"{method} {public_url(str(url))!r:.200}: the session is closed")
+
+def _raise_closed(method: str, url: StrOrURL) -> NoReturn:
+    raise ClosedError(f"{method} {public_url(str(url))!r:.200}: the session is closed")
 
 
 class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
