@@ -615,7 +615,10 @@ class Host:
         """Call a callback, which then has OFFER_S to take its permit."""
         called.is_told, self.called_mono = True, now_mono
         called.callback()
-        self.advance(now_mono)
+        if self.called is called:
+            self.hosts.wakeups.look_at(self, now_mono + OFFER_S)
+        else:
+            self.advance(now_mono)
 
     # Requests under way
 
@@ -1204,19 +1207,17 @@ class Hosts:
         name, url = request.host, request.url
         if self.is_scoped:
             await self._look_up(request, None)
-        self._check_open(request)
-        key = self._key(name) if self.is_scoped else name
-        limits = self._scope_keys(name)
+        if self.closed:
+            self._check_open(request)
+        key, limits = (self._key(name), self._scope_keys(name)) if self.is_scoped else (name, [])
         if made:
             return LocalFetch(self, key, url, None, limits)
         floor_s = max(self._options(key).min_delay_s, request.min_delay_s)
         await self._fetch_lines.enter(key, url, floor_s)
         fetch = LocalFetch(self, key, url, self._fetch_lines, limits)
-        try:
-            self._check_open(request)
-        except ClosedError:
+        if self.closed:
             fetch.give_back()
-            raise
+            self._check_open(request)
         return fetch
 
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
@@ -1284,7 +1285,7 @@ class Hosts:
 
     async def closed_until(self, host: str, /) -> float | None:
         """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
-        key, was_open = await self.key(host), not self.closed
+        key, was_open = await self.key(host) if self._is_by_address else self._key(host), not self.closed
         paced = self.by_name.get(key)
         if paced is None and was_open and (self.recalls is not None or key in self.marks.demands):
             paced = self._host(key, self.monotonic())

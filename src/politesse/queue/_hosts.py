@@ -177,7 +177,8 @@ class StallWatch:
 
     def __enter__(self) -> None:
         self._waiting += 1
-        self._watch()
+        if self._timer is None:  # otherwise another task waits, so the time without progress is counted already
+            self._watch()
 
     def __exit__(self, *_: object) -> None:
         self._waiting -= 1
