@@ -23,6 +23,7 @@ from politesse._http.redirects import REDIRECTS, resolved
 from politesse.errors import ConfigurationError
 from politesse.fetch._http2 import resetting
 from politesse.origin import DEFAULT_PORTS
+from politesse.verdict import url_to_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
@@ -98,16 +99,19 @@ class Answer(NamedTuple):
 class _AiohttpClient(Generic[Response]):
     """Requests the URLs of a crawl with an aiohttp session, or a PoliteSession."""
 
-    def __init__(self, session: AiohttpStyle[Response], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, web: AiohttpStyle[Response], session: AiohttpStyle[Response], headers: Mapping[str, str]
+    ) -> None:
+        self._web = web
         self._session = session
         self._headers = headers
 
     @property
     def is_closed(self) -> bool:
-        return self._session.closed
+        return self._web.closed
 
     def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
-        url = turn.url
+        url = url_to_request(turn.verdict)
         exact = URL(url, encoded=url.isascii())  # the URL exactly as judged: yarl would decode some escapes
         return self._session.get(exact, allow_redirects=False, headers=self._headers)
 
@@ -185,9 +189,10 @@ def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentVie
         raise ConfigurationError(
             f"web={web!r:.100}: its gate is not that of the queue; create the queue with PoliteQueue(web.gate)"
         )
-    # A PoliteSession sends its User-Agent itself.
-    sent = {_USER_AGENT: gate.identity.user_agent} if own_gate is None and (is_default or not stated) else {}
-    return _HttpxClient(web, sent) if isinstance(web, HttpxStyle) else _AiohttpClient(web, sent)
+    session: AiohttpStyle[Response] | None = getattr(web, "crawl_session", None)
+    is_named = own_gate is not None and session is web  # a PoliteSession sends its User-Agent itself
+    sent = {_USER_AGENT: gate.identity.user_agent} if not is_named and (is_default or not stated) else {}
+    return _HttpxClient(web, sent) if isinstance(web, HttpxStyle) else _AiohttpClient(web, session or web, sent)
 
 
 class CrawlOptions(NamedTuple, Generic[Item]):
