@@ -507,7 +507,8 @@ class Host:
             elif len(waiters) == 1:
                 insort(self.line, lane, key=_first_order)
         if called is None:
-            self.advance(now_mono)
+            if len(self.under_way) < self.most or self.hosts.is_scoped:  # otherwise the end of a request looks
+                self.advance(now_mono)
         elif isinstance(called, LocalPermit) and called.order > waiter.order:
             self.uncall()
             self.advance(now_mono)

@@ -294,7 +294,7 @@ class GateShare:
 
     def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
         """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
-        return self.pacer.try_start(request)
+        return (self.pacer if self._open is None else self._open).try_start(request)
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
         """Return the permits that are free now; see ``politesse.ports.Pacer``."""

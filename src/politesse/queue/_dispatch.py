@@ -49,8 +49,8 @@ from politesse._base.reasons import WORDS
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
 from politesse._gate.turn import ENTERED, Turn, entered_turns
-from politesse._gate.turns import granted, try_turns
-from politesse.errors import ClosedError, InvalidURL, StoreError, TurnHeld
+from politesse._gate.turns import granted, try_turn, try_turns
+from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import (
     IN_LINE,
@@ -601,10 +601,16 @@ class Dispatcher(Generic[Item]):
                 judged = origin_queue.held = held
             if judged is not None:
                 origin_queue.may_wait_long = judged[1].longest_s > self._long_s
-            [answer] = await try_turns(self._agent, [(queued.url, judged)])
-            if isinstance(answer, Turn) and self._failure is not None:
-                answer.give_back()
-                self.raise_failure()
+            answer: Turn | NotYet | Verdict
+            try:
+                answer = try_turn(self._agent, queued.url, judged)
+            except Disallowed as disallowed:
+                answer = disallowed.verdict
+            if isinstance(answer, NotYet) and answer.bound_by is Bound.FLEET:  # only Redis can grant this turn
+                [answer] = await try_turns(self._agent, [(queued.url, judged)])
+                if isinstance(answer, Turn) and self._failure is not None:
+                    answer.give_back()
+                    self.raise_failure()
         except BaseException:
             self._put_back(queued)
             self._move(host, HostEvent.REFUSED, first=True)
@@ -726,7 +732,7 @@ class Dispatcher(Generic[Item]):
         self._patience.note_progress(host)
         if turn.may_close or queued.origin_queue.may_wait_long:
             self._move(host, HostEvent.LOOK)
-        elif host.phase is HostPhase.IN_TURN:
+        elif host.phase is HostPhase.IN_TURN and not host.is_watched:
             self._move(host, HostEvent.TURN_ENDED)
 
 
