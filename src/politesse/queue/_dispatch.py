@@ -645,7 +645,7 @@ class Dispatcher(Generic[Item]):
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
         del self._asked[queued.number]
         self._agent.counted(turn.verdict)
-        if origin_queue.deferred_wall is not None or self._logged:
+        if origin_queue.deferred_wall is not None or self.given_up:
             self._note_answer(queued)
         self.under_way[queued.number] = queued.url
         if self.journal is not None:
