@@ -21,15 +21,15 @@ from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.wire import wire_to
 from politesse._pacing.hosts import Hosts
 from politesse._pacing.pace import PacingOptions
+from politesse._pacing.requests import TurnRequest
 from politesse.clock import SystemClock
 from politesse.events import Publisher
-from politesse.ports import TurnRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from politesse._pacing.fleet.wire import FleetWire
-    from politesse.ports import Permit
+    from politesse._pacing.requests import Permit
 
 
 class SharedLine(Protocol):

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from benchmarks.fleet_model.crawl import KEPT_S, Crawl
 from benchmarks.fleet_peers import pacer_at
 from politesse._pacing.fleet.wire import RedisWire
-from politesse.ports import TurnRequest
+from politesse._pacing.requests import TurnRequest
 
 if TYPE_CHECKING:
     from politesse._pacing.fleet.pacer import FleetPacer

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 from politesse import events
-from politesse._base.reasons import CLOSED
 from politesse._base.text import printable_traceback, shortened
-from politesse.verdict import AccessResult, Bound, Verdict, utc
+from politesse.verdict import CLOSED, AccessResult, Bound, Verdict, utc
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -27,12 +27,11 @@ from weakref import ref
 
 from politesse import events
 from politesse._base.checks import check_types
-from politesse._base.reasons import CLOSINGS
 from politesse._base.text import needing
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse._http.ratelimit import QUOTA_FIELDS
 from politesse.errors import ConfigurationError
-from politesse.verdict import AccessResult, Bound, Reason
+from politesse.verdict import CLOSINGS, AccessResult, Bound, Reason
 
 with needing("politesse.metrics", "metrics"):
     from prometheus_client import REGISTRY, CollectorRegistry

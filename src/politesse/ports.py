@@ -6,20 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from politesse._ports import (
-    FetchPermit,
-    PacedLine,
-    Pacer,
-    Permit,
-    Resolver,
-    Signer,
-    StatedPace,
-    StatedTimes,
-    TurnRequest,
-)
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from politesse.origin import Origin
 
@@ -27,7 +15,6 @@ __all__ = [
     "MAX_BODY_BYTES",
     "FaultKind",
     "FetchFault",
-    "FetchPermit",
     "FetchRequest",
     "FetchResponse",
     "FetchResult",
@@ -35,15 +22,9 @@ __all__ = [
     "Lease",
     "LeaseHeld",
     "LeasingStore",
-    "PacedLine",
-    "Pacer",
-    "Permit",
     "Resolver",
     "Signer",
-    "StatedPace",
-    "StatedTimes",
     "Store",
-    "TurnRequest",
     "UpdatingStore",
     "Validators",
     "VersionedRecord",
@@ -352,3 +333,43 @@ class LeasingStore(Store, Protocol):
 
     async def release(self, key: str, lease: Lease, /) -> None:
         """End a lease without storing a record, unless another process has taken it over."""
+
+
+class Resolver(Protocol):
+    """Looks up the addresses of a host name."""
+
+    async def resolve(self, host: str, port: int, /) -> Sequence[str]:
+        """Return IPv4 and IPv6 addresses as text, in the order to try.
+
+        Raises:
+            OSError: the name has no address, or the lookup failed.
+        """
+
+
+class Signer(Protocol):
+    """Signs requests, as ``politesse.signing.WebBotAuth`` does.
+
+    A gate signs its own requests for robots.txt and other files. The integrations of aiohttp, httpx, requests and
+    Scrapy sign each request that they send for the gate.
+    """
+
+    def sign(self, method: str, url: str, demand: str = "", /) -> Mapping[str, str]:
+        """Return the headers that sign a request; empty if the request is not to be signed.
+
+        Args:
+            method: the method of the request.
+            url: the URL, as it is sent.
+            demand: the Accept-Signature that the signature is to satisfy; empty if there is none.
+
+        Raises:
+            ConfigurationError: there is no valid key.
+        """
+
+    def heeds(self, url: str, demand: str, sent: Mapping[str, str], /) -> bool:
+        """Return whether to repeat a refused request with a signature that satisfies ``demand``.
+
+        Args:
+            url: the URL of the request.
+            demand: the Accept-Signature of the answer.
+            sent: the headers that signed the refused request; empty if it was not signed.
+        """

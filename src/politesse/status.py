@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from politesse._base.reasons import AccessResult, Bound, NotYet, Reason, Refusal, utc
 from politesse._base.text import shortened
+from politesse.verdict import AccessResult, Bound, NotYet, Reason, Refusal, utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,12 +17,12 @@ from politesse import Gatekeeper, HostPolicy, InvalidURL, PacingOptions, Reason
 from politesse._cache.codec import decode_state, encode_state
 from politesse._pacing.host_state import HostState
 from politesse._pacing.hosts import Hosts
-from politesse.ports import FetchRequest, FetchResponse, FetchResult, Permit
+from politesse.ports import FetchRequest, FetchResponse, FetchResult
 from politesse.stores import MemoryStore
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import NotYet
 from tests.support.examples import examples
-from tests.support.pacing import HOST, MIDNIGHT, rules, wants
+from tests.support.pacing import HOST, MIDNIGHT, Permit, rules, wants
 from tests.support.tasks import settle
 
 UA: Final = "ExampleBot/1.0 (+https://example.com/bot)"

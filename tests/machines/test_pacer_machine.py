@@ -17,12 +17,11 @@ from politesse import PacingOptions
 from politesse._pacing.hosts import Hosts, LocalPermit
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, Publisher, TurnExpired
-from politesse.ports import TurnRequest
 from politesse.robots import RuleSet
 from politesse.testing import ManualClock
 from politesse.verdict import Bound
 from tests.support.examples import examples
-from tests.support.pacing import MIDNIGHT, fetching, rules
+from tests.support.pacing import MIDNIGHT, TurnRequest, fetching, rules
 from tests.support.tasks import now, settle
 
 # The second host takes two at once, its delay from start to start.

@@ -18,10 +18,9 @@ import pytest
 from politesse import Bound, NotYet, PacingOptions
 from politesse.errors import TooFar
 from politesse.options import Limit, SharedPacer
-from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.robots import RuleSet
 from politesse.testing import ManualClock
-from tests.support.pacing import MIDNIGHT, Resolving, rules, share_of
+from tests.support.pacing import MIDNIGHT, Pacer, Permit, Resolving, TurnRequest, rules, share_of
 from tests.support.tasks import settle
 
 HOSTS: Final = {"a.example": "192.0.2.1", "b.example": "192.0.2.1", "c.example": "192.0.2.2"}

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from politesse import CacheOptions, ClosedError, Gatekeeper, NotYet, PacingOptions, Reason, Verdict
 from politesse.origin import Origin
-from politesse.ports import FetchPermit, Pacer, Permit, TurnRequest
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.examples import examples
+from tests.support.pacing import FetchPermit, Pacer, Permit, TurnRequest
 from tests.support.tasks import settle
 
 ORIGINS: Final = ("https://a.example", "http://a.example", "https://b.example", "https://c.example")

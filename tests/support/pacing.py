@@ -4,11 +4,29 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from politesse._pacing.requests import FetchPermit, Pacer, Permit, StatedPace, TurnRequest
 from politesse._pacing.shared import GateShare
 from politesse.events import Publisher
 from politesse.options import SharedPacer
-from politesse.ports import Permit, StatedPace, TurnRequest
 from politesse.robots import RobotsTxt, RuleSet
+
+__all__ = [
+    "AGENT",
+    "HOST",
+    "MIDNIGHT",
+    "ORIGIN",
+    "FetchPermit",
+    "Pacer",
+    "Permit",
+    "Resolving",
+    "TurnRequest",
+    "at",
+    "fetching",
+    "finish",
+    "rules",
+    "share_of",
+    "wants",
+]
 
 MIDNIGHT: Final = 1_799_971_200.0
 """A Unix time at 00:00 UTC."""

@@ -29,21 +29,11 @@ from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.outcome import shared_lifetime_s
 from politesse._http.redirects import follow
 from politesse._http.signing import RequestSignature
+from politesse._pacing.requests import FetchPermit, Pacer, TurnRequest
 from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
 from politesse.origin import Origin
-from politesse.ports import (
-    FaultKind,
-    Fetcher,
-    FetchFault,
-    FetchPermit,
-    FetchRequest,
-    FetchResponse,
-    FetchResult,
-    Pacer,
-    Signer,
-    TurnRequest,
-)
+from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Signer
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:

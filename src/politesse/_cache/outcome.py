@@ -49,14 +49,13 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.constants import AGREE_S, DAY_S
-from politesse._base.reasons import CLOSED
 from politesse._cache.options import AccessPolicy, fault_in_words
 from politesse._cache.rules import NO_RULES, FileRules
 from politesse._http.freshness import freshness_lifetime_s, names_another, retry_after_s, varies_by
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
-from politesse.verdict import AccessResult, Source
+from politesse.verdict import CLOSED, AccessResult, Source
 
 if TYPE_CHECKING:
     from politesse._gate.permission import Permission

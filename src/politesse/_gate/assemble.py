@@ -47,9 +47,10 @@ from politesse.verdict import AccessResult
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from politesse._pacing.requests import Pacer
     from politesse.errors import StoreError
     from politesse.ledger import Ledger
-    from politesse.ports import Fetcher, Pacer, Resolver, Signer, Store
+    from politesse.ports import Fetcher, Resolver, Signer, Store
     from politesse.verdict import Source
 
 Mode: TypeAlias = Literal["enforce", "report"]

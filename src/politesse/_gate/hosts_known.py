@@ -13,19 +13,18 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from politesse._base.reasons import CLOSED
 from politesse._base.text import printable
 from politesse._pacing.pace import stated_pace, visit_from
 from politesse.status import HostStatus, RobotsStatus
-from politesse.verdict import Bound
+from politesse.verdict import CLOSED, Bound
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from politesse._cache.outcome import Copy
     from politesse._gate.state import GateState
+    from politesse._pacing.requests import Pacer
     from politesse.origin import Origin
-    from politesse.ports import Pacer
 
 
 def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:

@@ -177,7 +177,8 @@ class Permission:
         self.reserved: Reserved | None = reserved
         self.tdm_file: object = agent.tdm_file(origin) if agent.purposes else None
         self.is_allowing: bool = state.reports and not state.is_private(origin)
-        pace, self.longest_s = self.pace, 0.0
+        self.longest_s: float = 0.0
+        pace = self.pace
         is_stated = pace is not None and bool(pace.crawl_delay or pace.request_rates)
         if pace is not None and (is_stated or pace.timetable.is_timed):
             self.longest_s = inf if pace.timetable.is_timed else longest_stated_s((pace,))

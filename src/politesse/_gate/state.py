@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from politesse._gate.permission import HostPolicy
     from politesse._gate.usage import PolicyTokens, Reservations
     from politesse._pacing.pace import PacingOptions
+    from politesse._pacing.requests import Pacer
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ledger import Ledger
     from politesse.origin import Origin
-    from politesse.ports import Pacer, Signer
+    from politesse.ports import Signer
     from politesse.robots import RuleSet
     from politesse.usage.model import Purpose
     from politesse.verdict import Reason

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from politesse._gate.state import GateState
     from politesse._http.fields import Headers
+    from politesse._pacing.requests import PacedLine, Pacer, Permit
     from politesse.ledger import Ledger
-    from politesse.ports import PacedLine, Pacer, Permit
     from politesse.verdict import Verdict
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}

@@ -28,20 +28,19 @@ from typing import TYPE_CHECKING, NoReturn
 
 from politesse._base.checks import AsyncOnly, check_wait
 from politesse._base.constants import DAY_S
-from politesse._base.reasons import CLOSED
 from politesse._gate.turn import ENTERED, Turn, entered_turns
 from politesse.clock import ends_within
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
 from politesse.events import TurnGranted
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.verdict import Bound, NotYet, Verdict
+from politesse.verdict import CLOSED, Bound, NotYet, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
-    from politesse.ports import Permit, TurnRequest
+    from politesse._pacing.requests import Permit, TurnRequest
 
 
 @dataclass(slots=True, eq=False, repr=False)

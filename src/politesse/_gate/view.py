@@ -25,7 +25,6 @@ from yarl import URL
 
 from politesse._base.checks import check_least, wrong_type
 from politesse._base.constants import ROBOTS_TXT
-from politesse._base.reasons import BY_USAGE
 from politesse._base.text import public_url, type_name
 from politesse._gate.data_txt import DATA_TXT
 from politesse._gate.filtering import ItemFilter
@@ -36,12 +35,22 @@ from politesse._gate.turn import Turn, blocking_turn
 from politesse._gate.turns import TurnWait, granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
+from politesse._pacing.requests import TurnRequest
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
 from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.ports import TurnRequest
 from politesse.usage.model import Purpose
-from politesse.verdict import WITHOUT_RULE, Bound, Reason, Verdict, VerdictBasis, url_to_request, utc, verdict_of_basis
+from politesse.verdict import (
+    BY_USAGE,
+    WITHOUT_RULE,
+    Bound,
+    Reason,
+    Verdict,
+    VerdictBasis,
+    url_to_request,
+    utc,
+    verdict_of_basis,
+)
 
 if TYPE_CHECKING:
     from politesse._cache.files import SiteFile, SiteFiles
@@ -50,8 +59,8 @@ if TYPE_CHECKING:
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
     from politesse._gate.usage import Reserved
+    from politesse._pacing.requests import Pacer
     from politesse.clock import Clock
-    from politesse.ports import Pacer
     from politesse.robots import RuleSet
     from politesse.status import HostStatus
     from politesse.usage.model import Usage

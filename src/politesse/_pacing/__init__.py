@@ -34,7 +34,7 @@ Where to change what:
   the header applies; otherwise the host is forgotten early. Until that time, ``Host.look`` must mark its lanes as
   volatile. Add the numbers of the header to ``BackoffRecord``, as fields with defaults. Handle each new field in
   ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall`` of ``Demand``; otherwise a restart loses
-  the field. Add the name of the header to ``Bound`` (``_base/reasons.py``). Add it also to ``WAITS_OF_SITE``
+  the field. Add the name of the header to ``Bound`` (``verdict.py``). Add it also to ``WAITS_OF_SITE``
   in ``queue/_robots.py``; otherwise the wait does not count for ``max_wait_s``.
   If ``observe`` may return the header as an IgnoredHeader, add its name to ``_FIELDS`` in ``metrics.py``. In a fleet,
   other processes call the new pace ``adaptive`` (``earliest`` in ``state.lua``).
@@ -42,10 +42,10 @@ Where to change what:
   the header to ``PACE_HEADERS``.
 * A header that marks a challenge: add it to ``_CHALLENGES`` and the table in ``refusals.py``. It counts for pages and
   for robots.txt.
-* A bound that closes the host: add it to ``CLOSINGS`` of ``_base/reasons.py`` and of ``state.lua``.
+* A bound that closes the host: add it to ``CLOSINGS`` of ``verdict.py`` and of ``state.lua``.
 * A new statement of robots.txt: add its name to ``_OTHER_FIELDS`` in ``robots/dialect.py``, and its parser to
   ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``StatedPace`` in
-  ``_ports.py``, to ``stated_pace`` and ``longest_stated_s`` in ``pace.py``, and to ``is_stated`` of
+  ``requests.py``, to ``stated_pace`` and ``longest_stated_s`` in ``pace.py``, and to ``is_stated`` of
   ``Permission.__init__``. A value that depends on the time of day belongs in ``Timetable``, because ``Lane.record``
   sets ``timed`` by the timetable only. Add the name of the statement to ``Bound`` and ``WAITS_OF_SITE``, as for a
   header.

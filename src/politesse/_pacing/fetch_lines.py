@@ -115,7 +115,7 @@ class FetchLines:
 
 @dataclass(slots=True, eq=False)
 class LocalFetch:
-    """Permission for one request for robots.txt; see ``politesse.ports.FetchPermit``.
+    """Permission for one request for robots.txt; see ``FetchPermit``.
 
     Attributes:
         pacer: the pacer that granted it.

@@ -3,7 +3,7 @@
     Lane   the requests of one agent and floor at one host: their pace, and those that wait, in the order of arrival
     Host   one paced host: its lanes, its requests under way, and its Demand: what its answers ask for
     Scope  a limit for several hosts together: all hosts of a registered domain, or at an address
-    Hosts  all of these in one process. It is a ``politesse.ports.Pacer``
+    Hosts  all of these in one process. It is a ``Pacer``
 
 Phases. A request is a LocalPermit from the call of ``start`` to its end::
 
@@ -84,11 +84,11 @@ from politesse._pacing.pace import (
 from politesse._pacing.recall import Recalls
 from politesse._pacing.refusals import SUCCESSES, is_served
 from politesse._pacing.reports import HELD_S, LONG_S, Reports
+from politesse._pacing.requests import PacedLine, TurnRequest
 from politesse._pacing.timers import PermitExpiry, Wakeups
 from politesse.clock import ends_within
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Publisher
-from politesse.ports import PacedLine, TurnRequest
 from politesse.status import HostStatus
 from politesse.verdict import CLOSINGS, Bound, NotYet
 
@@ -97,8 +97,9 @@ if TYPE_CHECKING:
 
     from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.recall import Recalled
+    from politesse._pacing.requests import Permit, StatedPace
     from politesse.clock import Clock, Timer
-    from politesse.ports import Permit, Resolver, StatedPace
+    from politesse.ports import Resolver
 
     Waiter: TypeAlias = "LocalPermit | Watcher"
 
@@ -115,7 +116,7 @@ _NOT_RECKONED: Final = Start(inf, Bound.FLOOR, Pace(0.0, Bound.FLOOR), inf)
 
 
 class LocalPermit:
-    """One request to a host, from the wait to the end; see ``politesse.ports.Permit`` and the phases of the module.
+    """One request to a host, from the wait to the end; see ``Permit`` and the phases of the module.
 
     Attributes:
         lines: the pacer that granted the permit or has taken it over; None before the grant and after the end.
@@ -1098,7 +1099,7 @@ class Hosts:
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> LocalPermit:
-        """Wait in line for a permit; see ``politesse.ports.Pacer``.
+        """Wait in line for a permit; see ``Pacer``.
 
         Raises:
             TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
@@ -1200,7 +1201,7 @@ class Hosts:
     # Requests for robots.txt
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> LocalFetch:
-        """Wait in line for the request of a robots.txt; see ``politesse.ports.Pacer``.
+        """Wait in line for the request of a robots.txt; see ``Pacer``.
 
         All keys are looked up before the request. Otherwise a page could be granted before the request counts in all
         scopes.

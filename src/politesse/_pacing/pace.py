@@ -33,7 +33,7 @@ from politesse.verdict import Bound
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from politesse.ports import StatedPace
+    from politesse._pacing.requests import StatedPace
 
 
 PacingKey: TypeAlias = Literal["host", "address", "domain"]

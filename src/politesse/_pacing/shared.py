@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.pacer import FleetPacer
     from politesse._pacing.host_state import HostMemory, HostState, MemoryOf
     from politesse._pacing.hosts import Hosts
-    from politesse.ports import FetchPermit, PacedLine, Permit, Resolver, TurnRequest
+    from politesse._pacing.requests import FetchPermit, PacedLine, Permit, TurnRequest
+    from politesse.ports import Resolver
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
 
@@ -248,7 +249,7 @@ class _OldestMemory:
 
 
 class GateShare:
-    """The share of a gate in a pacer, which it joins at its first use; see ``politesse.ports.Pacer``.
+    """The share of a gate in a pacer, which it joins at its first use; see ``Pacer``.
 
     Args:
         find: returns the SharedPacer.
@@ -297,7 +298,7 @@ class GateShare:
         return (self.pacer if self._open is None else self._open).try_start(request)
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
-        """Return the permits that are free now; see ``politesse.ports.Pacer``."""
+        """Return the permits that are free now; see ``Pacer``."""
         answers = await (self.pacer if self._open is None else self._open).try_starts(requests)
         if self._closed:  # the permit was granted during the close
             give_back_all(answers)
@@ -307,7 +308,7 @@ class GateShare:
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> Permit:
-        """Wait in line for a permit, behind the requests of all gates; see ``politesse.ports.Pacer``."""
+        """Wait in line for a permit, behind the requests of all gates; see ``Pacer``."""
         # ``aclose`` cancels the task. An asyncio.timeout would do the same, but cost each turn ten calls.
         pacer, task = (
             self.pacer if self._open is None else self._open,

@@ -11,12 +11,12 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from politesse._base.reasons import CLOSED
 from politesse.errors import InvalidURL
 from politesse.ledger import LedgerReader
 from politesse.origin import Origin
 from politesse.robots import RobotsTxt
 from politesse.robots.crawl_directives import next_open
+from politesse.verdict import CLOSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

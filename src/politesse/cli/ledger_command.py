@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from politesse import Origin, RobotsTxt
-from politesse._base.reasons import ALLOWING
 from politesse._base.text import counted, printable
 from politesse.cli.console import as_text, errors, output, record_of, say, say_json, say_record
 from politesse.cli.diff_command import Agents, print_changes, tokens_of
@@ -24,7 +23,7 @@ from politesse.ledger import LedgerReader, Snapshot, verify
 from politesse.ledger._rows import content_read
 from politesse.origin import split
 from politesse.robots.changes import FileStatement, RobotsChange, RobotsDiff, answer_of
-from politesse.verdict import AccessResult, Reason, utc
+from politesse.verdict import ALLOWING, AccessResult, Reason, utc
 
 T = TypeVar("T")
 

@@ -15,12 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from politesse._base.reasons import CLOSED
 from politesse._base.text import counted, printable
 from politesse.cli.console import errors, say
 from politesse.queue import CrawlProgress
 from politesse.queue._crawl_results import finished_words
-from politesse.verdict import Bound, utc
+from politesse.verdict import CLOSED, Bound, utc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence

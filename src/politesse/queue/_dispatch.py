@@ -45,7 +45,6 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 from politesse._base.checks import AsyncOnly, check_priority
-from politesse._base.reasons import WORDS
 from politesse._base.tasks import current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
 from politesse._gate.turn import ENTERED, Turn, entered_turns
@@ -66,7 +65,7 @@ from politesse.queue._hosts import (
 )
 from politesse.queue._results import QueueClosed, QueuedTurn, check_in_loop, described, is_given_up
 from politesse.queue._robots import CLOSURES, MAX_FETCHING, Patience, RobotsPrefetcher
-from politesse.verdict import Bound, NotYet, Reason, Verdict
+from politesse.verdict import WORDS, Bound, NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
     import os

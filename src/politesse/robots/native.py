@@ -11,7 +11,6 @@ from operator import itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, Final
 
-from politesse._base.match import match_of_rule
 from politesse._native import core
 from politesse.origin import MAX_URL_LENGTH, StrOrURL, url_text
 from politesse.robots import budget
@@ -25,7 +24,7 @@ from politesse.robots.pattern import PLAIN
 from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, RuleSet
 from politesse.robots.rule_sets.most_specific import MostSpecific
 from politesse.robots.rule_table import ALLOW, NO_RULE_MATCH
-from politesse.verdict import Match, Reason, Rule
+from politesse.verdict import Match, Reason, Rule, match_of_rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from politesse._base.match import match_of_rule
 from politesse.robots.line import usual_spellings
 from politesse.robots.memory import flat, memory_of
-from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
+from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule, match_of_rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from politesse._gate.pages import DataTxtAnswer, Sitemaps
     from politesse._gate.permission import HostPolicy
     from politesse._gate.view import AgentView
+    from politesse._pacing.requests import Permit
     from politesse.integrations.requests import PoliteAdapter as PoliteAdapter
     from politesse.origin import Origin, StrOrURL
-    from politesse.ports import Permit
     from politesse.status import HostStatus
     from politesse.usage import Usage
     from politesse.verdict import NotYet, Verdict

@@ -17,14 +17,13 @@ from politesse._pacing.shared import GateShare
 from politesse.errors import ClosedError, TooFar
 from politesse.events import Event, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
 from politesse.options import Limit, SharedPacer
-from politesse.ports import Pacer, Permit, TurnRequest
 from politesse.robots import RuleSet
 from politesse.status import HostStatus
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.pacers.fleet_pacer import fleet_pacer, scoped_fleet_pacer, settle
 from tests.support import tasks
-from tests.support.pacing import AGENT, HOST, MIDNIGHT, Resolving, at, fetching, rules
+from tests.support.pacing import AGENT, HOST, MIDNIGHT, Pacer, Permit, Resolving, TurnRequest, at, fetching, rules
 from tests.support.tiers import first_of
 
 FIRST: Final = "https://example.com/1"

@@ -12,11 +12,10 @@ from politesse import Gatekeeper, HostPolicy, PacingOptions
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import AddressNotFound, Event, Publisher
 from politesse.options import Limit, SharedPacer
-from politesse.ports import Permit
 from politesse.robots import RuleSet
 from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound, NotYet
-from tests.support.pacing import HOST, MIDNIGHT, Resolving, fetching, finish, rules, share_of, wants
+from tests.support.pacing import HOST, MIDNIGHT, Permit, Resolving, fetching, finish, rules, share_of, wants
 from tests.support.tasks import ended, pass_time, settle
 
 SHARED = {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.1"], "c.example": ["192.0.2.2"]}

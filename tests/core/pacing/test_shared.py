@@ -11,9 +11,8 @@ from politesse import ClosedError, ConfigurationError, Gatekeeper, HostPolicy, N
 from politesse.errors import TurnHeld
 from politesse.events import Event, HeaderOverruled
 from politesse.options import FleetOptions, Limit, SharedPacer
-from politesse.ports import TurnRequest
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
-from tests.support.pacing import Resolving
+from tests.support.pacing import Resolving, TurnRequest
 from tests.support.tasks import settle
 
 UA = "ExampleBot/1.0 (+https://example.com/bot)"

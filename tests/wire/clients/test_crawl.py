@@ -236,6 +236,40 @@ async def test_client_of_a_crawl_is_asynchronous_and_of_its_gate(
         assert (await queue.crawl(web, Pages())).pages == 1
 
 
+async def test_a_session_that_changes_its_requests_checks_those_of_a_crawl_as_well(
+    gate: Gatekeeper, site: LinkedSite
+) -> None:
+    async def hide(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        request.url = request.url.with_path("/private/x")
+        return await handler(request)
+
+    errors: list[BaseException] = []
+    for options in ({"middlewares": [hide]}, {"headers": {"Host": "b.example"}}):
+        async with PoliteSession(gate, **options) as web:
+            queue = Queue(gate)
+            await queue.put(f"{site.base}/page")
+            await queue.crawl(web, Pages(), on_error=lambda _, error: errors.append(error))
+    assert [type(error).__name__ for error in errors] == ["ClientDisallowed", "ClientInvalidURL"]
+    assert site.pages == []
+
+
+async def test_a_crawl_ends_with_its_polite_session_though_the_session_below_stays_open(
+    gate: Gatekeeper, site: LinkedSite
+) -> None:
+    queue = Queue(gate)
+    async with aiohttp.ClientSession(headers={"User-Agent": UA}) as session:
+        web = PoliteSession(gate, session=session)
+
+        async def close(page: CrawlPage[object], response: object) -> None:
+            page.put("/second")
+            await web.close()
+
+        await queue.put(f"{site.base}/first")
+        with pytest.raises(ClosedError, match="the session of the crawl is closed"):
+            await queue.crawl(web, close, workers=1)
+    assert (site.pages, queue.qsize()) == (["/first"], 1)
+
+
 # A WARC file of pages, read back by warcio
 
 

@@ -17,10 +17,9 @@ from politesse._pacing.hosts import Hosts
 from politesse.clock import SystemClock
 from politesse.events import ComponentFailed, Event, FleetAway, Publisher
 from politesse.options import FleetOptions
-from politesse.ports import Pacer
 from politesse.testing import ManualClock
 from tests.contract.pacers.fleet_pacer import ManualWire
-from tests.support.pacing import finish, wants
+from tests.support.pacing import Pacer, finish, wants
 from tests.support.redis_servers import client_at
 
 OTHER_TIME: Final = """

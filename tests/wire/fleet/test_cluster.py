@@ -16,10 +16,10 @@ from redis.crc import key_slot
 from politesse import Gatekeeper, PacingOptions
 from politesse.errors import StoreError, TooFar
 from politesse.options import FleetOptions, SharedPacer
-from politesse.ports import Lease, LeaseHeld, Pacer, VersionedRecord
+from politesse.ports import Lease, LeaseHeld, VersionedRecord
 from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
-from tests.support.pacing import HOST, finish, wants
+from tests.support.pacing import HOST, Pacer, finish, wants
 from tests.support.redis_servers import EXECUTABLES, RedisServer
 from tests.tools.cli.command import politesse
 from tests.wire.fleet.members import Members, Span, crawl, least_gap_s

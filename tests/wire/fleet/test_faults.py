@@ -14,8 +14,7 @@ from redis.exceptions import RedisError
 from politesse import PacingOptions
 from politesse.errors import ConfigurationError, TooFar
 from politesse.events import FleetAway, FleetBack
-from politesse.ports import Pacer
-from tests.support.pacing import HOST, finish, wants
+from tests.support.pacing import HOST, Pacer, finish, wants
 from tests.support.redis_servers import RedisServer, text_of
 from tests.wire.fleet.members import Members, Span, crawl, least_gap_s, visit
 from tests.wire.fleet.proxies import Switch

@@ -17,11 +17,10 @@ from redis.asyncio import Redis
 from politesse import Bound, Gatekeeper, PacingOptions
 from politesse.errors import TooFar
 from politesse.options import FleetOptions, SharedPacer
-from politesse.ports import Pacer
 from politesse.stores import MemoryStore
 from politesse.testing import ScriptedFetcher
 from politesse.verdict import NotYet
-from tests.support.pacing import HOST, finish, wants
+from tests.support.pacing import HOST, Pacer, finish, wants
 from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
 from tests.support.sites import UA, until

@@ -17,11 +17,10 @@ from politesse import PacingOptions
 from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import Event, FleetAway, FleetBack, HostClosed, Publisher
 from politesse.options import FleetOptions
-from politesse.ports import Pacer
 from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.pacers.fleet_pacer import ManualWire, fleet_pacer, settle
-from tests.support.pacing import HOST, MIDNIGHT, finish, wants
+from tests.support.pacing import HOST, MIDNIGHT, Pacer, finish, wants
 from tests.support.redis_servers import RedisServer, client_at, serving_by_tls, shared_server
 from tests.support.sites import until
 from tests.support.tasks import ended

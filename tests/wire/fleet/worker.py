@@ -12,12 +12,11 @@ from politesse import PacingOptions
 from politesse.clock import SystemClock
 from politesse.events import Publisher
 from politesse.options import FleetOptions, SharedPacer
-from politesse.ports import TurnRequest
-from tests.support.pacing import share_of
+from tests.support.pacing import TurnRequest, share_of
 from tests.wire.fleet.crawls import Crawl
 
 if TYPE_CHECKING:
-    from politesse.ports import Pacer
+    from tests.support.pacing import Pacer
     from tests.wire.fleet.crawls import Host
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from politesse._pacing.fleet.reservation import FleetPermit
+    from politesse._pacing.requests import TurnRequest
     from politesse.clock import Clock, Timer
-    from politesse.ports import TurnRequest
 
 _AGAIN_S: Final = 1.0  # if a task was cancelled, its callback is called after this time, and may ask for a start again
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.hosts import Hosts, LocalPermit
     from politesse._pacing.pace import PacingOptions
+    from politesse._pacing.requests import PacedLine, Permit, TurnRequest
     from politesse.clock import Clock
     from politesse.events import Publisher
-    from politesse.ports import PacedLine, Permit, TurnRequest
     from politesse.status import HostStatus
 
 
 class FleetPacer:
-    """Spaces the requests of all processes that share a Redis; see ``politesse.ports.Pacer``.
+    """Spaces the requests of all processes that share a Redis; see ``Pacer``.
 
     Args:
         options: see PacingOptions. A limit of a domain or an address holds for all processes together, too.

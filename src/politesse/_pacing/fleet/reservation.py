@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.messages import FleetAnswer
     from politesse._pacing.fleet.reserver import Reserver
     from politesse._pacing.hosts import Hosts, LocalPermit
+    from politesse._pacing.requests import TurnRequest
     from politesse.clock import Clock
-    from politesse.ports import TurnRequest
     from politesse.verdict import NotYet
 
 _PATIENCE: Final = 2.0
@@ -148,7 +148,7 @@ class Grant:
 
 @dataclass(slots=True, eq=False)
 class FleetPermit:
-    """Permission of a fleet for one request; see ``politesse.ports.Permit``.
+    """Permission of a fleet for one request; see ``Permit``.
 
     Attributes:
         host: the name of the paced host.
@@ -205,7 +205,7 @@ class FleetPermit:
 
 @dataclass(slots=True, eq=False)
 class FleetFetch:
-    """Permission for the request of a robots.txt; see ``politesse.ports.FetchPermit``.
+    """Permission for the request of a robots.txt; see ``FetchPermit``.
 
     Attributes:
         own: the permit of the pacer of this process.

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.link import FleetLink
     from politesse._pacing.hosts import Hosts, LocalPermit
+    from politesse._pacing.requests import TurnRequest
     from politesse.clock import Clock
-    from politesse.ports import TurnRequest
     from politesse.status import HostStatus
 
 _COMFORTABLE: Final = 0.25  # if a start uses less than this share of its tolerance, ``patience`` is halved
