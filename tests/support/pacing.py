@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from politesse._pacing.requests import FetchPermit, Pacer, Permit, StatedPace, TurnRequest
+from politesse._pacing.requests import FetchPermit, Pacer, Permit, TurnRequest
 from politesse._pacing.shared import GateShare
 from politesse.events import Publisher
 from politesse.options import SharedPacer
@@ -36,7 +36,7 @@ ORIGIN: Final = "https://example.com"
 AGENT: Final = "ExampleBot"
 
 
-def wants(pace: StatedPace | None = None, host: str = HOST, agent: str = AGENT) -> TurnRequest:
+def wants(pace: RuleSet | None = None, host: str = HOST, agent: str = AGENT) -> TurnRequest:
     """Return a request to the https origin of a host."""
     return TurnRequest(host, f"https://{host}", agent, pace)
 

@@ -25,30 +25,24 @@ The parts, from the gate inwards::
 
 Where to change what:
 
-* A new spelling of a quota: change only ``_http/ratelimit.py``.
 * A type of headers of another HTTP client: ``_http/fields.py`` joins the lines of each header of an answer before
   anything reads them.
-* A new header that slows the pace: put its parser into ``_http``. Add the name of the header to ``PACE_HEADERS`` in
-  ``refusals.py``. ``Demand.observe`` reads the header. If the value sets a pace, ``slow`` applies it. If the value
-  is a time without requests, ``observe`` calls ``close``. ``remembered_until_mono`` must include the time until which
-  the header applies; otherwise the host is forgotten early. Until that time, ``Host.look`` must mark its lanes as
-  volatile. Add the numbers of the header to ``BackoffRecord``, as fields with defaults. Handle each new field in
-  ``binds``, ``later`` and ``joined``, and in ``record`` and ``recall`` of ``Demand``; otherwise a restart loses
-  the field. Add the name of the header to ``Bound`` (``verdict.py``). Add it also to ``WAITS_OF_SITE``
-  in ``queue/_robots.py``; otherwise the wait does not count for ``max_wait_s``.
-  If ``observe`` may return the header as an IgnoredHeader, add its name to ``_FIELDS`` in ``metrics.py``. In a fleet,
-  other processes call the new pace ``adaptive`` (``earliest`` in ``state.lua``).
+* A new header that slows the pace: let ``remaining_quota`` in ``_http/ratelimit.py`` read it as a quota, so many
+  requests until a time, and add its name to ``QUOTA_FIELDS`` there. ``Demand`` applies, stores and forgets every quota
+  in the same way, with ``Bound.RATE_LIMIT``.
+* A new header that asks for a time without requests: let ``retry_after_s`` in ``_http/freshness.py`` read it, and add
+  its name to ``PACE_HEADERS`` in ``refusals.py``.
 * A status or header that means BUSY or REFUSED: change ``meaning_of`` and the table in ``refusals.py``. Add the name of
   the header to ``PACE_HEADERS``.
 * A header that marks a challenge: add it to ``_CHALLENGES`` and the table in ``refusals.py``. It counts for pages and
   for robots.txt.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``verdict.py`` and of ``state.lua``.
 * A new statement of robots.txt: add its name to ``_OTHER_FIELDS`` in ``robots/dialect.py``, and its parser to
-  ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``StatedPace`` in
-  ``requests.py``, to ``stated_pace`` and ``longest_stated_s`` in ``pace.py``, and to ``is_stated`` of
-  ``Permission.__init__``. A value that depends on the time of day belongs in ``Timetable``, because ``Lane.record``
-  sets ``timed`` by the timetable only. Add the name of the statement to ``Bound`` and ``WAITS_OF_SITE``, as for a
-  header.
+  ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``stated_pace`` and
+  ``longest_stated_s`` in ``pace.py``, and to ``is_stated`` of ``Permission.__init__``. A value that depends on the time
+  of day belongs in ``Timetable``, because ``Lane.record`` sets ``timed`` by the timetable only. Add the name of the
+  statement to ``Bound`` (``verdict.py``), and to ``WAITS_OF_SITE`` (``queue/_robots.py``), or the wait does not count
+  for ``max_wait_s``.
 * A new scope: add its key to ``Hosts._key_of``, and its Limit to ``limits`` in ``Hosts.__init__``. Add the option to
   ``PacingOptions``: its field, ``key``, the checks and ``is_scoped``. Add the name to ``SCOPES`` in
   ``fleet/status.py``, and to ``_pacer`` in Scrapy's ``_settings.py``: spiders with different limits must not share a

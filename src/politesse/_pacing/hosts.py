@@ -97,9 +97,10 @@ if TYPE_CHECKING:
 
     from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.recall import Recalled
-    from politesse._pacing.requests import Permit, StatedPace
+    from politesse._pacing.requests import Permit
     from politesse.clock import Clock, Timer
     from politesse.ports import Resolver
+    from politesse.robots import RuleSet
 
     Waiter: TypeAlias = "LocalPermit | Watcher"
 
@@ -326,8 +327,8 @@ class Lane:
     host: Host
     floor_s: float = 0.0
     scopes: tuple[Scope, ...] = ()
-    by_origin: dict[str, StatedPace] = field(default_factory=dict)
-    timed: tuple[StatedPace, ...] = ()
+    by_origin: dict[str, RuleSet] = field(default_factory=dict)
+    timed: tuple[RuleSet, ...] = ()
     longest_s: float = 0.0
     stated: Pace | None = None
     start: Start = _NOT_RECKONED
@@ -336,7 +337,7 @@ class Lane:
     waiters: OrderedDict[Waiter, None] = field(default_factory=OrderedDict)
     queued_mono: float | None = None
 
-    def record(self, origin: str, pace: StatedPace) -> None:
+    def record(self, origin: str, pace: RuleSet) -> None:
         """Record the pace that the robots.txt of an origin states, in place of its earlier pace."""
         self.by_origin[origin] = pace
         statements = self.by_origin.values()
@@ -408,7 +409,7 @@ class Host:
         called_mono: when the callback that was called last was told.
         marks: how many requests have set the time of the last request so far.
         recalling: whether the state from an earlier process is being read.
-        armed_mono: see ``timers.Timed``.
+        armed_mono: the time of its valid entry in the heap of Wakeups; None without an entry.
         closed_mono: the end of the closure that the last HostClosed reported; minus infinity if a turn was granted
             since.
         long_wait: the cause of the LongWait that was published last, or None.
@@ -810,7 +811,7 @@ class Host:
             scope.look_soon()
 
     def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float) -> None:
-        """See ``recall.Recalled``."""
+        """Add the state of an earlier process, ``passed_s`` seconds old; None if the state could not be read."""
         demand = self.demand
         if passed_s is None:
             demand.last_mono = now_mono
@@ -823,7 +824,7 @@ class Host:
                 demand.recall(record, now_mono, self.options)
 
     def state(self, of: HostState) -> HostState:
-        """See ``recall.Recalled``."""
+        """Return the state at the moment of ``of``, which names the process and the clock."""
         demand = self.demand
         return replace(
             of,
@@ -851,7 +852,7 @@ class Scope:
         called: the lane whose waiter was called and has not started yet, or None.
         users: how many lanes have this scope; without any it is forgotten once it is due.
         recalling: whether the state from an earlier process is being read.
-        armed_mono: see ``timers.Timed``.
+        armed_mono: the time of its valid entry in the heap of Wakeups; None without an entry.
     """
 
     hosts: Hosts
@@ -985,7 +986,7 @@ class Scope:
         )
 
     def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float) -> None:
-        """See ``recall.Recalled``."""
+        """See ``Host.adopt``."""
         asked_ago_s = 0.0 if passed_s is None else None
         if state is not None and passed_s is not None:
             asked_ago_s = state.asked_ago_s(passed_s, self.hosts.options.max_turn_s)
@@ -993,7 +994,7 @@ class Scope:
             self.last_mono = max(self.last_mono, now_mono - asked_ago_s)
 
     def state(self, of: HostState) -> HostState:
-        """See ``recall.Recalled``."""
+        """See ``Host.state``."""
         is_under_way = self.limit.max_concurrent == 1 and bool(self.under_way)
         return replace(
             of, asked_s=None if self.last_mono == NEVER else of.mono - self.last_mono, under_way=is_under_way

@@ -33,7 +33,7 @@ from politesse.verdict import Bound
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from politesse._pacing.requests import StatedPace
+    from politesse.robots import RuleSet
 
 
 PacingKey: TypeAlias = Literal["host", "address", "domain"]
@@ -184,7 +184,7 @@ class Pace(NamedTuple):
     bound_by: Bound
 
 
-def stated_pace(said: Collection[StatedPace], now_wall: float, options: PacingOptions, floor_s: float = 0.0) -> Pace:
+def stated_pace(said: Collection[RuleSet], now_wall: float, options: PacingOptions, floor_s: float = 0.0) -> Pace:
     """Return the slowest of the floor of the pacer, ``floor_s``, and the statements of robots.txt at ``now_wall``.
 
     A Request-rate of N documents in T means T/N between two requests. A rate with a window counts only inside the
@@ -209,7 +209,7 @@ PACES_HELD: Final = 2.0
 """How long a copy of robots.txt has to stay fresh, in intervals, so that a turn comes before the copy expires."""
 
 
-def longest_stated_s(said: Collection[StatedPace]) -> float:
+def longest_stated_s(said: Collection[RuleSet]) -> float:
     """Return the longest interval in any of the files, in seconds, at any time of day; 0 for none."""
     longest_s = 0.0
     for rules in said:
@@ -217,12 +217,12 @@ def longest_stated_s(said: Collection[StatedPace]) -> float:
     return longest_s
 
 
-def rates_hold_until(said: Collection[StatedPace], now_wall: float) -> float:
+def rates_hold_until(said: Collection[RuleSet], now_wall: float) -> float:
     """Return the Unix time at which the next window of a Request-rate begins or ends; infinite for never."""
     return min((rules.timetable.next_change(now_wall) for rules in said), default=float("inf"))
 
 
-def visit_from(said: Collection[StatedPace], now_wall: float) -> float:
+def visit_from(said: Collection[RuleSet], now_wall: float) -> float:
     """Return the Unix time from which all files permit a visit; ``now_wall`` if they permit a visit now.
 
     Several Visit-times in a file permit a visit in any of their windows. Files whose windows never overlap permit no
@@ -271,7 +271,7 @@ def earliest_start(
     last_mono: float,
     pace: Pace,
     closing: Closing,
-    timed: Collection[StatedPace],
+    timed: Collection[RuleSet],
     now_mono: float,
     now_wall: float,
 ) -> Start:

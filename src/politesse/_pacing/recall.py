@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from politesse._pacing.host_state import HostMemory, HostState
 from politesse._pacing.marks import NEVER, LastRequestTimes
@@ -27,27 +27,9 @@ from politesse.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from politesse._pacing.hosts import Host, Scope
 
-class Recalled(Protocol):
-    """A host, or an address or domain with a limit.
-
-    Attributes:
-        name: its key in the memory.
-        recalling: whether its state is being read.
-    """
-
-    name: str
-    recalling: bool
-
-    @property
-    def last_mono(self) -> float:
-        """When it was last requested; minus infinity for never."""
-
-    def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float, /) -> None:
-        """Add the state of an earlier process, ``passed_s`` seconds old; None if the state could not be read."""
-
-    def state(self, of: HostState, /) -> HostState:
-        """Return the state at the moment of ``of``, which names the process and the clock."""
+    Recalled: TypeAlias = Host | Scope
 
 
 class Recalls:

@@ -7,46 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from politesse.robots import RuleSet
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
-
-
-class StatedTimes(Protocol):
-    """The statements of a robots.txt about times of day, in UTC. ``politesse.robots`` has the implementation."""
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the statements depend on the time of day."""
-
-    @property
-    def longest_s(self) -> float:
-        """The longest interval of all Request-rates, at any time of day, in seconds; 0 for none."""
-
-    @property
-    def open_minutes(self) -> int:
-        """The minutes of the day at which a visit is permitted, as bits; the lowest bit is midnight."""
-
-    def interval_s(self, wall: float, /) -> float:
-        """Return the interval of the slowest Request-rate in force at a Unix time, in seconds; 0 for none."""
-
-    def next_change(self, wall: float, /) -> float:
-        """Return the Unix time at which the next window of a Request-rate begins or ends; infinite for never."""
-
-
-class StatedPace(Protocol):
-    """The statements of one robots.txt about pace, for an agent. RuleSet implements it."""
-
-    @property
-    def crawl_delay(self) -> float | None:
-        """The Crawl-delay in seconds, or None."""
-
-    @property
-    def request_rates(self) -> Sequence[object]:
-        """The Request-rates; empty for none."""
-
-    @property
-    def timetable(self) -> StatedTimes:
-        """The Request-rates and Visit-times by time of day."""
 
 
 class TurnRequest(NamedTuple):
@@ -68,14 +31,10 @@ class TurnRequest(NamedTuple):
     host: str
     origin: str
     agent: str
-    pace: StatedPace | None = None
+    pace: RuleSet | None = None
     url: str = ""
     min_delay_s: float = 0.0
     check_lines: Callable[[], None] | None = None
-
-
-# Tools that resolve the annotations of the constructor look for the names in this module.
-TurnRequest.__new__.__module__ = __name__
 
 
 class PacedLine(NamedTuple):

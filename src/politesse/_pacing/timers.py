@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import ref
 
 from politesse._pacing.reports import HELD_S
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from politesse._pacing.fleet.reservation import FleetPermit
-    from politesse._pacing.hosts import LocalPermit
+    from politesse._pacing.hosts import Host, LocalPermit, Scope
     from politesse.clock import Clock, Timer
 
     Held: TypeAlias = FleetPermit | LocalPermit
@@ -27,19 +27,6 @@ if TYPE_CHECKING:
 _MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
 _FEW_ENTRIES: Final = 100  # so many entries may stay that are no longer valid
 _SOONER_S: Final = 0.001  # the next look is not moved for a difference smaller than this
-
-
-class Timed(Protocol):
-    """A host or scope, at which the timer looks.
-
-    Attributes:
-        armed_mono: the time of its valid entry in the heap, or None without an entry.
-    """
-
-    armed_mono: float | None
-
-    def on_time(self, now_mono: float, /) -> None:
-        """Do what is due."""
 
 
 class Wakeups:
@@ -58,7 +45,7 @@ class Wakeups:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heap: list[tuple[float, int, Timed]] = []
+        self._heap: list[tuple[float, int, Host | Scope]] = []
         self._most_entries = _FEW_ENTRIES
         self._pushes = 0
         self._timers: list[tuple[float, Timer]] = []  # the timers with their times, the soonest last
@@ -66,7 +53,7 @@ class Wakeups:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
-    def look_at(self, timed: Timed, at_mono: float) -> None:
+    def look_at(self, timed: Host | Scope, at_mono: float) -> None:
         """Look at a host or scope at ``at_mono``, which may be in the past; unless it is looked at before."""
         if self._stopped or (timed.armed_mono is not None and at_mono >= timed.armed_mono - _SOONER_S):
             return

@@ -652,8 +652,6 @@ class Dispatcher(Generic[Item]):
         self.stalls.note_progress()
         host.turns += 1
         self._remove(queued)
-        if host.size:
-            self._patience.note_progress(host)
         if not host.size:
             host.on(HostEvent.EMPTIED)
         elif host.head() is None:
