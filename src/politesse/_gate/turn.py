@@ -80,7 +80,7 @@ class Turn:
         self.ended_mono: float | None = None
         self._permit: Permit | None = permit
         self._state = state
-        self._entry: _Entered | None = None  # what ``ENTERED`` was set to when the turn was entered
+        self._entry: _Entered | None = None  # what ``ENTERED`` was set to when the turn was entered; None before that
         self._claimed = self._observed = False
         self._status: int | None = None
         self._started_wall = 0.0 if state.ledger is None else state.clock.wall()  # only for the ledger
@@ -179,6 +179,8 @@ class Turn:
             self._entry = (*map(ref, entered), ref(self))
             if self._permit is not None:
                 ENTERED.set(self._entry)
+        elif self._entry is None:  # the task holds it by ``hold_later``
+            self._entry = ()
         return self
 
     def __exit__(self, *_: object) -> None:

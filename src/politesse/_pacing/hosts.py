@@ -237,7 +237,7 @@ class LocalPermit:
     def _too_far(self) -> TooFar:
         """Return the error for this waiter, with the present reason for its wait."""
         host = self.paced
-        return TooFar(host.name, host.not_yet(self.lane, host.hosts.monotonic()), self.max_wait_s)
+        return TooFar(host.name, host.not_yet(self.lane), self.max_wait_s)
 
     def observe(self, status: int, headers: Mapping[str, str] = _NO_HEADERS, /) -> None:
         """Record the answer before the end of the request, so that a closure stops waiting requests at once."""
@@ -717,9 +717,11 @@ class Host:
         start = self.look(lane, now_mono, self.hosts.wall())
         return max([start.ready_mono, *(scope.ready_mono for scope in lane.scopes)])
 
-    def not_yet(self, lane: Lane, now_mono: float) -> NotYet:
+    def not_yet(self, lane: Lane) -> NotYet:
         """Return when a request that has to wait may start: at its own time, or at that of an earlier waiter."""
-        now_wall = self.hosts.wall()
+        # In this order: if the process stops between the readings, the time is too early, and who waits asks again. A
+        # time that is too late would make a wait of just ``max_wait_s`` too long.
+        now_wall, now_mono = self.hosts.wall(), self.hosts.monotonic()
         ready_mono, bound_by, pace, _ = self.look(lane, now_mono, now_wall)
         if self.recalling and bound_by not in CLOSINGS:  # an earlier gate may have left a closure
             return NotYet(now_wall + _RECALL_S, Bound.STORE)
@@ -1138,7 +1140,7 @@ class Hosts:
         host, called = lane.host, lane.host.called
         if len(host.under_way) >= host.most or (lane.start.ready_mono > now_mono and not lane.is_volatile):
             host.advance(now_mono)
-            return host.not_yet(lane, now_mono)
+            return host.not_yet(lane)
         permit = LocalPermit(lane, request.url, next(self._orders))
         if lane.ready_mono <= now_mono and not host.line:
             host.grant(permit, now_mono)
@@ -1147,13 +1149,13 @@ class Hosts:
             is_alone = len(host.line) == len(lane.waiters) == 1 and not (lane.is_volatile or host.recalling)
             if not is_alone and not host.may_start(called, now_mono):  # because of a change since the call
                 host.leave(called, now_mono)
-                return host.not_yet(lane, now_mono)
+                return host.not_yet(lane)
             host.take(called)
         else:
             host.join(permit, now_mono)
             if host.called is not permit:
                 host.leave(permit, now_mono)
-                return host.not_yet(lane, now_mono)
+                return host.not_yet(lane)
             host.take(permit)
         host.grant(permit, now_mono)
         if host.line:
@@ -1166,7 +1168,8 @@ class Hosts:
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and is first in line, or when the pacer closes."""
-        if self.closed or self.wakeups.loop is not _get_running_loop():
+        loop = _get_running_loop()
+        if self.closed or loop is None or loop is not self.wakeups.loop:
             self._check_open(request)
             self.wakeups.own_loop()
         if self.is_scoped and not self._knows(request.host):
@@ -1467,7 +1470,7 @@ class Hosts:
             self.look_behind(host, now_mono)
         wait_s = host.ready_mono(permit.lane, now_mono) - now_mono
         if wait_s > LONG_S:
-            self.reports.waits(host, permit, wait_s, host.not_yet(permit.lane, now_mono).bound_by)
+            self.reports.waits(host, permit, wait_s, host.not_yet(permit.lane).bound_by)
 
     def look_behind(self, host: Host, now_mono: float) -> None:
         """Publish a long wait behind a request under way: now, or when the wait has become long."""
@@ -1537,7 +1540,7 @@ class Hosts:
                     host.take(waiter)
                     called.append(waiter.callback)
             elif ready_mono > waiter.joined_mono + waiter.max_wait_s:
-                waiter.fail(TooFar(host.name, host.not_yet(waiter.lane, now_mono), waiter.max_wait_s))
+                waiter.fail(TooFar(host.name, host.not_yet(waiter.lane), waiter.max_wait_s))
         host.changed(now_mono, is_noted=bool(host.line) or host.demand.closing.until_mono > now_mono)
         if host.line:
             host.on_time(now_mono)  # at once: a timer would delay each host by a millisecond

@@ -364,7 +364,7 @@ class Dispatcher(Generic[Item]):
                 self.robots.add(origin_queue)
         host = origin_queue.host
         if host.phase is not HostPhase.EMPTY and host.phase is not HostPhase.UNKNOWN:
-            return  # it has other URLs
+            return  # it waits for something else already
         if origin_queue.blocked:
             host.on(HostEvent.BLOCKED)
         elif host.is_watched:

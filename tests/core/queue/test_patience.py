@@ -93,6 +93,37 @@ async def test_a_retry_after_that_ends_later_is_not_waited_for(queue: Queue) -> 
     assert await next_url(queue) == f"{B}/1"
 
 
+class StoppedClock(ManualClock):
+    """A clock of a process that stops for half a second just before the clock is read for the n-th time."""
+
+    def __init__(self, stops_at: int) -> None:
+        super().__init__()
+        self._left = stops_at
+
+    def _pass(self) -> float:
+        self._left -= 1
+        return 0.5 if self._left <= 0 else 0.0
+
+    def monotonic(self) -> float:
+        return self._pass() + super().monotonic()
+
+    def wall(self) -> float:
+        return self._pass() + super().wall()
+
+
+async def test_a_closure_as_long_as_max_wait_s_is_waited_for_wherever_the_process_stops() -> None:
+    for stops_at in range(1, 200):
+        pacing = PacingOptions(min_delay_s=0.0)
+        async with made(StoppedClock(stops_at), max_wait_s=3_600.0, pacing=pacing) as queue:
+            await queue.gate.check(A)
+            await queue.put(f"{A}/1")
+            async with queue.turn() as turn:
+                turn.observe(503, {"Retry-After": "3600"})
+                await queue.put(f"{A}/1")
+            async with waiting(queue):
+                assert (queue.qsize(), queue.refused.items, stops_at) == (1, [], stops_at)
+
+
 async def test_a_429_to_robots_txt_is_waited_for_as_long_as_max_wait_s_allows() -> None:
     for max_wait_s, waits in ((3_700.0, True), (3_500.0, False), (None, True), (inf, True)):
         async with made(max_wait_s=max_wait_s) as queue:

@@ -313,6 +313,10 @@ async def test_reclaimed_request_waits_for_its_next_turn(site: Linked, queue: Re
         await asyncio.sleep(0)
         again = await manager.fetch_next_request()
         assert again is not None
+        turn = manager.turn_of(again)
+        assert turn is not None
+        with turn:  # the task holds it already
+            assert repr(turn) == f"<Turn {site.base}/a: under way>"
         await manager.mark_request_as_handled(again)
         assert await manager.is_finished()
 
