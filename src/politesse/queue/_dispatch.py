@@ -655,7 +655,7 @@ class Dispatcher(Generic[Item]):
         if not host.size:
             host.on(HostEvent.EMPTIED)
         elif host.head() is None:
-            self._move(host, HostEvent.TURN_ENDED)
+            self._move(host, HostEvent.EMPTIED)  # or BLOCKED
         else:
             self._watch(origin_queue)
 
@@ -729,8 +729,6 @@ class Dispatcher(Generic[Item]):
         self._patience.note_progress(host)
         if turn.may_close or queued.origin_queue.may_wait_long:
             self._move(host, HostEvent.LOOK)
-        elif host.phase is HostPhase.IN_TURN and not host.is_watched:
-            self._move(host, HostEvent.TURN_ENDED)
 
 
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:

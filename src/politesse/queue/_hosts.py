@@ -8,7 +8,7 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
     EMPTY      a URL
     UNKNOWN    the robots.txt of its origins with URLs, which are all blocked
     READY      a worker, in the line of ready hosts
-    IN_TURN    the answer of the pacer, and the end of that turn if the host has more URLs
+    IN_TURN    the answer of the pacer; after a turn was granted, the next call of the pacer
     PACED      its interval, or the end of other requests to the host
     CLOSED     the end of a closure or of a quota's interval, or a Visit-time
     GIVEN_UP   a worker, which refuses the next URL of the host, unless the host has opened
@@ -19,7 +19,6 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
                              URL, or the host waits in the pacer's line, or
                              a turn is under way
     READY, GIVEN_UP          ASKED: a worker asks for a turn                IN_TURN
-    IN_TURN                  TURN_ENDED, and the host has more URLs         PACED
     any but READY, GIVEN_UP  NOT_YET, SHUT: the pacer refuses, for now      PACED, CLOSED
                              REFUSED: a URL was denied or deferred, its     READY, in front
                              robots.txt is unknown, or its worker was
@@ -88,7 +87,6 @@ class HostEvent(StrEnum):
     KNOWN = "robots.txt is known"
     LOOK = "it is looked at"
     ASKED = "a worker asks for its turn"
-    TURN_ENDED = "its turn has ended"
     NOT_YET = "the pacer spaces it"
     SHUT = "it is closed"
     REFUSED = "a URL was refused"
@@ -103,7 +101,6 @@ _NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
     HostEvent.URL_PUT: {HostPhase.EMPTY: HostPhase.READY, HostPhase.UNKNOWN: HostPhase.READY},
     HostEvent.KNOWN: {HostPhase.EMPTY: HostPhase.PACED, HostPhase.UNKNOWN: HostPhase.PACED},
     HostEvent.ASKED: dict.fromkeys(IN_LINE, HostPhase.IN_TURN),
-    HostEvent.TURN_ENDED: {HostPhase.IN_TURN: HostPhase.PACED},
     HostEvent.NOT_YET: dict.fromkeys(_OUTSIDE, HostPhase.PACED),
     HostEvent.SHUT: dict.fromkeys(_OUTSIDE, HostPhase.CLOSED),
     HostEvent.REFUSED: dict.fromkeys(_OUTSIDE, HostPhase.READY),
