@@ -152,6 +152,19 @@ def split(url: StrOrURL, name: str = "url") -> tuple[Origin, str]:
         raise InvalidURL(text, str(error)) from None
 
 
+def sent_exactly(url: str) -> str:
+    """Return a URL as it is sent if all its escapes are kept: blanks and all that is not ASCII are escaped.
+
+    >>> sent_exactly("https://example.com/\u00fc b%40c")
+    'https://example.com/%C3%BC%20b%40c'
+    """
+    if url.isascii() and " " not in url:
+        return url
+    place = url.find("/", 8)
+    site = url[:place] if place > 0 else url
+    return (site if site.isascii() else str(URL(site))) + escaped(url[len(site) :])
+
+
 def escaped(target: str) -> str:
     """Return a request target that a server sent, with only the octets escaped that are invalid in a URL."""
     return quote(target, safe=_UNCHANGED, errors="surrogateescape")

@@ -16,7 +16,7 @@ from politesse._gate.view import AgentView
 from politesse._http.fields import header_pairs
 from politesse._http.redirects import REDIRECTS, resolved
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
-from politesse.origin import Origin
+from politesse.origin import Origin, sent_exactly
 from politesse.page import Headers, PageDirectives, may_be_html
 from politesse.page.headers import content_type
 from politesse.queue._web import resolved_location
@@ -141,7 +141,7 @@ def turn_for(
     """
     if ENTERED.get() and entered_turns():
         gate.state.check_usable()
-        turn = claim_turn(gate.state, gate.name, lambda held: held == url or spelt(held) == url)
+        turn = claim_turn(gate.state, gate.name, lambda held: url in {held, spelt(held), sent_exactly(held)})
         if turn is not None:
             return _claimed(gate, turn, url)
     return TurnWait(gate, url, max_wait_s, exempt).take()

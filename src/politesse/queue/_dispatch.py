@@ -419,7 +419,8 @@ class Dispatcher(Generic[Item]):
 
     def _finish_if_done(self) -> None:
         if not self.size and not self.under_way:
-            self._patience.rest()
+            if not self.hosts:  # otherwise tasks wait for room there, and put the next URLs
+                self._patience.rest()
             self._finished.set()
 
     def _move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
@@ -657,6 +658,7 @@ class Dispatcher(Generic[Item]):
         elif host.head() is None:
             self._move(host, HostEvent.EMPTIED)  # or BLOCKED
         else:
+            self._patience.note_progress(host)
             self._watch(origin_queue)
 
     def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict, event: HostEvent | None = None) -> None:

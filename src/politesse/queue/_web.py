@@ -20,9 +20,11 @@ from politesse._base.checks import check_least, check_types, wrong_type
 from politesse._base.text import has_utf_8
 from politesse._gate.view import AgentView
 from politesse._http.redirects import REDIRECTS, resolved
-from politesse.errors import ConfigurationError
+from politesse._pacing.refusals import BUSY_STATUSES
+from politesse.errors import ConfigurationError, InvalidURL
 from politesse.fetch._http2 import resetting
-from politesse.origin import DEFAULT_PORTS
+from politesse.origin import DEFAULT_PORTS, sent_exactly
+from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import url_to_request
 
 if TYPE_CHECKING:
@@ -99,21 +101,18 @@ class Answer(NamedTuple):
 class _AiohttpClient(Generic[Response]):
     """Requests the URLs of a crawl with an aiohttp session, or a PoliteSession."""
 
-    def __init__(
-        self, web: AiohttpStyle[Response], session: AiohttpStyle[Response], headers: Mapping[str, str]
-    ) -> None:
-        self._web = web
+    def __init__(self, session: AiohttpStyle[Response], headers: Mapping[str, str]) -> None:
         self._session = session
         self._headers = headers
 
     @property
     def is_closed(self) -> bool:
-        return self._web.closed
+        return self._session.closed
 
     def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
-        url = url_to_request(turn.verdict)
-        exact = URL(url, encoded=url.isascii())  # the URL exactly as judged: yarl would decode some escapes
-        return self._session.get(exact, allow_redirects=False, headers=self._headers)
+        exact = URL(_sent(turn), encoded=True)  # otherwise yarl would decode some escapes
+        # An error for the status would hide a refusal from the pacer; ``observe`` raises it.
+        return self._session.get(exact, allow_redirects=False, headers=self._headers, raise_for_status=False)
 
     async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:  # noqa: ARG002 - for httpx
         """Report a response to the pacer, and let the turn end with the response."""
@@ -123,6 +122,12 @@ class _AiohttpClient(Generic[Response]):
             turn.end()
         else:
             answer.connection.add_callback(turn.end)
+        raises = getattr(self._session, "raise_for_status", False)
+        if raises and answer.status not in BUSY_STATUSES:  # the crawl requests the others again
+            if callable(raises):
+                await raises(answer)
+            else:
+                answer.raise_for_status()
         return _answer(answer.status, answer.headers)
 
     def body(self, response: Response) -> AbstractAsyncContextManager[AsyncIterable[bytes]]:
@@ -143,7 +148,7 @@ class _HttpxClient(Generic[Response]):
 
     @asynccontextmanager
     async def request(self, turn: Turn) -> AsyncGenerator[Response]:
-        sent = self._client.stream("GET", turn.url, follow_redirects=False, headers=self._headers)
+        sent = self._client.stream("GET", _sent(turn), follow_redirects=False, headers=self._headers)
         async with resetting(lambda: [self._client]), sent as response:
             yield response
 
@@ -160,6 +165,20 @@ class _HttpxClient(Generic[Response]):
 
 
 CrawlClient = _AiohttpClient[Response] | _HttpxClient[Response]
+
+
+def _sent(turn: Turn) -> str:
+    """Return the URL of a turn as it is sent: as it was judged, with blanks and all that is not ASCII escaped.
+
+    Raises:
+        InvalidURL: the path has dot segments. Servers resolve them, so the rules of another path would apply.
+    """
+    url = url_to_request(turn.verdict)
+    if "/." in url or "/%2" in url:
+        path, _, _ = url.partition("#")[0].partition("?")
+        if has_dot_segments(path[path.find("/", 8) :]):
+            raise InvalidURL(url, "would be sent with dot segments; resolve them first")
+    return sent_exactly(url)
 
 
 def _answer(status: int, headers: Mapping[str, str]) -> Answer:
@@ -189,10 +208,9 @@ def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentVie
         raise ConfigurationError(
             f"web={web!r:.100}: its gate is not that of the queue; create the queue with PoliteQueue(web.gate)"
         )
-    session: AiohttpStyle[Response] | None = getattr(web, "crawl_session", None)
-    is_named = own_gate is not None and session is web  # a PoliteSession sends its User-Agent itself
-    sent = {_USER_AGENT: gate.identity.user_agent} if not is_named and (is_default or not stated) else {}
-    return _HttpxClient(web, sent) if isinstance(web, HttpxStyle) else _AiohttpClient(web, session or web, sent)
+    # A PoliteSession sends its User-Agent itself.
+    sent = {_USER_AGENT: gate.identity.user_agent} if own_gate is None and (is_default or not stated) else {}
+    return _HttpxClient(web, sent) if isinstance(web, HttpxStyle) else _AiohttpClient(web, sent)
 
 
 class CrawlOptions(NamedTuple, Generic[Item]):

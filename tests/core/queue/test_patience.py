@@ -93,6 +93,47 @@ async def test_a_retry_after_that_ends_later_is_not_waited_for(queue: Queue) -> 
     assert await next_url(queue) == f"{B}/1"
 
 
+async def test_a_turn_that_began_is_progress_while_its_host_closes_again() -> None:
+    async with made(max_wait_s=60.0) as queue:
+        async with queue.gate.turn(f"{A}/first") as turn:
+            turn.observe(503, {"Retry-After": "50"})
+        await put(queue, *urls(2))
+        log: list[tuple[float, str]] = []
+
+        async def work() -> None:
+            while True:
+                async with queue.turn() as turn:
+                    log.append((round(queue.clock.monotonic()), turn.url))
+                    if turn.url == f"{A}/0":  # the second wait ends 83 - 51 s after this turn began
+                        await queue.clock.sleep(2)
+                        turn.observe(503, {"Retry-After": "30"})
+                        await queue.clock.sleep(15)
+
+        workers = [asyncio.create_task(work()) for _ in range(2)]
+        await queue.join()
+        for worker in workers:
+            worker.cancel()
+    assert (log, queue.refused.items) == ([(51, f"{A}/0"), (83, f"{A}/1")], [])
+
+
+async def test_a_url_that_was_put_when_room_came_is_given_up_in_time() -> None:
+    async with made(max_wait_s=60.0, maxsize=1) as queue:
+        async with queue.gate.turn(f"{A}/first"):
+            pass
+        await queue.gate.check(A)
+        await queue.put(f"{A}/0")
+        async with running(queue.put(f"{A}/1"), queue.put(f"{A}/2")), waiting(queue, 3):
+            await queue.clock.sleep(0.5)
+
+            async def closes() -> None:  # it stands in line before /1
+                async with queue.gate.turn(f"{A}/other") as turn:
+                    turn.observe(503, {"Retry-After": "3000"})
+
+            async with running(closes()):
+                await queue.clock.sleep(100)
+        assert queue.refused.items == [f"{A}/1", f"{A}/2"]
+
+
 class StoppedClock(ManualClock):
     """A clock of a process that stops for half a second just before the clock is read for the n-th time."""
 

@@ -44,9 +44,12 @@ class LinkedSite(Site):
     """A site whose front page links to the others, and whose page /packed is compressed."""
 
     links: tuple[str, ...] = ()
+    raw: list[str] | None = None  # the paths as they were sent
     files: Mapping[str, tuple[bytes, dict[str, str]]] = MappingProxyType({})
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
+        if self.raw is not None and request.path != "/robots.txt":
+            self.raw.append(request.raw_path)
         if request.path in self.files:
             body, headers = self.files[request.path]
             return web.Response(body=body, headers=headers)
@@ -200,6 +203,34 @@ async def test_a_refusal_closes_its_host_once(
     with pytest.raises(asyncio.CancelledError):
         await crawl
     assert (queue.qsize(), site.pages, [closure.status for closure in closures]) == (1, ["/503"], [503])
+
+
+@pytest.mark.parametrize("kind", [aiohttp.ClientSession, PoliteSession])
+async def test_a_refusal_is_heeded_though_the_session_raises_an_error_for_its_status(
+    gate: Gatekeeper, site: LinkedSite, kind: type
+) -> None:
+    seen: list[int] = []
+
+    async def raises(response: aiohttp.ClientResponse) -> None:
+        seen.append(response.status)
+        response.raise_for_status()
+
+    queue, errors = Queue(gate, max_wait_s=60.0), []
+    for path in ("/404", "/page", "/503", "/later"):
+        await queue.put(f"{site.base}{path}")
+    async with kind(*([gate] if kind is PoliteSession else []), raise_for_status=raises) as web:
+        report = await queue.crawl(web, Pages(), workers=1, on_error=lambda page, _: errors.append(page.url))
+    assert (report.pages, report.given_up, errors) == (1, 2, [f"{site.base}/404"])
+    assert (site.pages, seen) == (["/404", "/page", "/503"], [404, 200])
+
+
+async def test_each_url_is_sent_as_it_was_judged_or_not_at_all(queue: Queue, web_client: Any, site: LinkedSite) -> None:
+    site.raw, errors = [], []
+    for path in ("/\u00fc/a%40b", "/a x", "/%61/./b", "/b/%2e%2E/c"):
+        await queue.put(site.base + path)
+    await queue.crawl(web_client, Pages(), on_error=lambda _, error: errors.append(error))
+    assert site.raw == ["/%C3%BC/a%40b", "/a%20x"]
+    assert [isinstance(error, InvalidURL) for error in errors] == [True, True]
 
 
 async def test_a_server_that_hangs_up_is_a_failure_and_a_session_that_is_closed_ends_the_crawl(

@@ -25,7 +25,7 @@ from crawlee.http_clients import HttpClient, HttpxHttpClient, ImpitHttpClient
 from crawlee.storages import RequestQueue
 
 from politesse import ClosedError, ConfigurationError, Disallowed, Gatekeeper, PacingOptions, Reason, Verdict
-from politesse.errors import TurnHeld
+from politesse.errors import TurnHeld, WrongEventLoop
 from politesse.integrations.aiohttp import PoliteSession
 from politesse.integrations.crawlee import PoliteHttpClient, PoliteRequestManager
 from politesse.testing import Exchange, ManualClock, ScriptedFetcher
@@ -319,6 +319,23 @@ async def test_reclaimed_request_waits_for_its_next_turn(site: Linked, queue: Re
             assert repr(turn) == f"<Turn {site.base}/a: under way>"
         await manager.mark_request_as_handled(again)
         assert await manager.is_finished()
+
+
+def test_manager_serves_the_event_loop_of_its_gate_alone() -> None:
+    async def made() -> PoliteRequestManager:
+        gate = Gatekeeper(UA, fetcher=ScriptedFetcher())
+        manager = PoliteRequestManager(gate, await RequestQueue.open(alias="of one loop"))
+        assert await manager.fetch_next_request() is None
+        await gate.check("https://a.example/")
+        return manager
+
+    async def used(manager: PoliteRequestManager) -> None:
+        for use in (manager.fetch_next_request, manager.is_empty, manager.is_finished):
+            with pytest.raises(WrongEventLoop):
+                await use()
+
+    manager = asyncio.run(made())
+    asyncio.run(used(manager))
 
 
 @pytest.mark.full

@@ -181,18 +181,6 @@ class PoliteSession(AsyncOnly):
         """Whether this session, or its ClientSession, was closed."""
         return self._closed or self.session.closed
 
-    @property
-    def crawl_session(self) -> PoliteSession | aiohttp.ClientSession:
-        """The session with which ``PoliteQueue.crawl`` makes its requests: each has its turn already.
-
-        This session is needed if requests are signed, if a middleware or a Host header may change what is requested,
-        and if the ClientSession stays open when this session is closed.
-        """
-        session = self.session
-        changes = session._middlewares or hdrs.HOST in session.headers  # noqa: SLF001 - there is no public accessor
-        is_plain = type(self) is PoliteSession and self._own_session and self.gate.state.signer is None
-        return session if is_plain and not changes else self
-
     def request(self, method: str, url: StrOrURL, **options: Unpack[RequestOptions]) -> PendingResponse:
         """Make a request: ``async with web.request(...) as response:`` or ``response = await web.request(...)``."""
         return PendingResponse(self._request(method, url, options))

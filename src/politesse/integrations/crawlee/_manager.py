@@ -129,6 +129,7 @@ class PoliteRequestManager(RequestManager):
         return self._fetch_next_request(hold_later())
 
     async def _fetch_next_request(self, hold: Callable[[Turn], None]) -> Request | None:
+        self._frontier.raise_failure()
         await self._report_refused()
         await self._read_ahead()
         taken = await self._frontier.try_take()
