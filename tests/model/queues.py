@@ -1,6 +1,7 @@
 """The queues of a run: one has workers of its own, the other is crawled."""
 
 import asyncio
+import re
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,8 @@ class Crawled(Queued):
 
     def record(self, record: dict[str, Any]) -> None:
         self.records[record["outcome"]] += 1
+        if re.match("(Type|Attribute|Name|Key|Index|Assertion)Error", str(record.get("error"))):
+            self.judge.find(f"{self.name}: {record['url']} failed: {record['error']}")
         if record["outcome"] not in {"disallowed", "given-up", "refused"}:
             self.outcomes.ends(record["url"], f"is {record['outcome']}, {record['status']}")
 

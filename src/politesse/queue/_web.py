@@ -28,7 +28,7 @@ from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import url_to_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from aiohttp import ClientResponse
@@ -103,7 +103,10 @@ class _AiohttpClient(Generic[Response]):
 
     def __init__(self, session: AiohttpStyle[Response], headers: Mapping[str, str]) -> None:
         self._session = session
-        self._headers = headers
+        self._options: dict[str, object] = {"allow_redirects": False, "headers": headers}
+        self._raises: bool | Callable[[ClientResponse], Awaitable[None]] = getattr(session, "raise_for_status", False)
+        if self._raises:  # an error for the status would hide a refusal from the pacer; ``observe`` raises it
+            self._options["raise_for_status"] = False
 
     @property
     def is_closed(self) -> bool:
@@ -111,8 +114,7 @@ class _AiohttpClient(Generic[Response]):
 
     def request(self, turn: Turn) -> AbstractAsyncContextManager[Response]:
         exact = URL(_sent(turn), encoded=True)  # otherwise yarl would decode some escapes
-        # An error for the status would hide a refusal from the pacer; ``observe`` raises it.
-        return self._session.get(exact, allow_redirects=False, headers=self._headers, raise_for_status=False)
+        return self._session.get(exact, **self._options)
 
     async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:  # noqa: ARG002 - for httpx
         """Report a response to the pacer, and let the turn end with the response."""
@@ -122,10 +124,9 @@ class _AiohttpClient(Generic[Response]):
             turn.end()
         else:
             answer.connection.add_callback(turn.end)
-        raises = getattr(self._session, "raise_for_status", False)
-        if raises and answer.status not in BUSY_STATUSES:  # the crawl requests the others again
-            if callable(raises):
-                await raises(answer)
+        if self._raises and answer.status not in BUSY_STATUSES:  # the crawl requests the others again
+            if callable(self._raises):
+                await self._raises(answer)
             else:
                 answer.raise_for_status()
         return _answer(answer.status, answer.headers)
