@@ -65,8 +65,12 @@ def test_invalid_user_agents_and_tokens_are_refused_with_the_reason() -> None:
         *((word, None, rf"user_agent={re.escape(repr(word))}: its first word") for word in words),
     ]
     for user_agent, token, message in rows:
-        with pytest.raises(ConfigurationError, match=message):
+        with pytest.raises(ConfigurationError, match=message) as raised:
             Gatekeeper(user_agent, token=token)
+        assert not isinstance(raised.value, TypeError)
+    for tokens in ([3], ["ExampleBot", None]):
+        with pytest.raises(ConfigurationTypeError, match="token="):
+            Gatekeeper(UA, token=tokens)  # type: ignore[arg-type]
     for user_agent in (browser, *(f"{word} ExampleBot" for word in words)):
         assert Gatekeeper(user_agent, token="ExampleBot").identity.tokens == ("examplebot",)
 
