@@ -109,7 +109,7 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
     before, now_wall, policy = site.record, site.now_wall, site.policy
     known = Copy.of_record(Origin.of(_URL), "/robots.txt", Record(None, None)) if before is None else before
     now = Moment("run", now_wall, now_wall)
-    site.record = record = advance(known, result, policy.meaning_of(result), now, policy, jitter)
+    site.record = record = advance(known, result, now, policy, jitter)
     answer = known.answer
     meaning = _meaning(result, site)
     if meaning is AccessResult.UNREACHABLE or meaning is AccessResult.TOO_MANY_REQUESTS:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
-from politesse._pacing.requests import FetchPermit, Pacer, Permit, TurnRequest
+from politesse._pacing.fleet.pacer import FleetPacer
+from politesse._pacing.hosts import Hosts
+from politesse._pacing.requests import FetchPermit, Permit, TurnRequest
 from politesse._pacing.shared import GateShare
 from politesse.events import Publisher
 from politesse.options import SharedPacer
@@ -27,6 +29,8 @@ __all__ = [
     "share_of",
     "wants",
 ]
+
+Pacer: TypeAlias = Hosts | FleetPacer | GateShare
 
 MIDNIGHT: Final = 1_799_971_200.0
 """A Unix time at 00:00 UTC."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import _get_running_loop
+from collections import OrderedDict
 from typing import Any
 
 
@@ -37,3 +38,32 @@ def current_task() -> asyncio.Task[object] | None:
     """Return the current task; None outside of a task."""
     loop = _get_running_loop()
     return None if loop is None else asyncio.current_task(loop)
+
+
+class WaitingTasks(OrderedDict[asyncio.Future[None], None]):
+    """A FIFO of tasks. If a woken task is cancelled, the FIFO wakes the next task."""
+
+    async def wait(self) -> None:
+        """Wait to be woken."""
+        woken = asyncio.get_running_loop().create_future()
+        self[woken] = None
+        try:
+            await woken
+        except asyncio.CancelledError:
+            self.pop(woken, None)
+            if not woken.cancelled():
+                self.wake()
+            raise
+
+    def wake(self) -> None:
+        """Wake the task that has waited for the longest time."""
+        while self:
+            woken, _ = self.popitem(last=False)
+            if not woken.done():
+                woken.set_result(None)
+                return
+
+    def wake_all(self) -> None:
+        """Wake all tasks."""
+        while self:
+            self.wake()

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from politesse._base.constants import ROBOTS_TXT
-from politesse._base.tasks import is_ended_from_outside
+from politesse._base.tasks import WaitingTasks, is_ended_from_outside
 from politesse._cache.fetching import internal_fault
 from politesse._cache.outcome import (
     ClockCorrection,
@@ -75,8 +75,6 @@ from politesse.verdict import AccessResult, Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from politesse._cache.fetching import PacedFetcher
-    from politesse._cache.guarded_store import GuardedStore
     from politesse._cache.options import AccessPolicy
     from politesse.origin import Origin
     from politesse.ports import Lease
@@ -119,15 +117,9 @@ class Flight:
     forgotten: bool = False
     lease: Lease | None = None
     result: FetchResult | None = None
-    # The waiters in the order of their calls. A cancelled waiter is removed quickly, and the others go on.
-    _waiters: dict[asyncio.Future[None], None] = field(default_factory=dict)
+    waiters: WaitingTasks = field(default_factory=WaitingTasks)
     _copy: Copy | None = None
     _error: BaseException | None = None
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._waiters)
 
     async def wait(self) -> Copy:
         """Return the new copy.
@@ -140,12 +132,7 @@ class Flight:
         if asyncio.get_running_loop() is not self.loop:
             raise WrongEventLoop
         if self._copy is None and self._error is None:
-            waiter = self.loop.create_future()
-            self._waiters[waiter] = None
-            try:
-                await waiter
-            finally:
-                del self._waiters[waiter]
+            await self.waiters.wait()
         if self._copy is None:
             raise self._error or asyncio.CancelledError
         return self._copy
@@ -154,11 +141,10 @@ class Flight:
         """Give a copy or an error to all waiters, unless the flight has ended already."""
         if self._copy is None and self._error is None:
             self._copy, self._error = copy, error
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self.waiters.wake_all()
 
 
+@dataclass(eq=False, repr=False)
 class FileCache(ABC):
     """Keeps the copies of files; see the module. Not thread-safe: a cache belongs to one event loop.
 
@@ -168,7 +154,6 @@ class FileCache(ABC):
         max_bytes: about how much memory the copies may take.
         clock: the wall clock and the monotonic clock.
         publisher: receives ComponentFailed, and the events about this kind of file.
-        jitter: returns a number from 0 to 1, which spreads retries.
         records: keeps records beside the copies, and is closed with the cache; or None.
         keeps_bodies: see below.
 
@@ -188,38 +173,32 @@ class FileCache(ABC):
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
     """The exceptions with which a fetcher refuses to fetch. All waiters raise them, and no copy is made."""
 
-    def __init__(
-        self,
-        fetcher: Fetcher | PacedFetcher,
-        policy: AccessPolicy,
-        max_bytes: int,
-        clock: Clock,
-        publisher: Publisher,
-        *,
-        jitter: Callable[[], float] = random.random,
-        records: StoredRecords | None = None,
-        keeps_bodies: bool = True,
-    ) -> None:
-        self.entries: OrderedDict[str, Copy] = OrderedDict()
-        self._evicted: WeakValueDictionary[str, Copy] = WeakValueDictionary()
-        self._lingering: deque[tuple[Copy, int]] = deque()  # the copies that were evicted last, with their sizes
-        self._lingering_bytes = 0
-        self._fetcher = fetcher
-        self._policy = policy
-        self._max_bytes = max_bytes
-        self._clock = clock
-        self._run_id = run_of(clock)
+    _fetcher: Fetcher
+    _policy: AccessPolicy
+    _max_bytes: int
+    _clock: Clock
+    _publisher: Publisher
+    _records: StoredRecords | None = None
+    keeps_bodies: bool = True
+    _jitter: Callable[[], float] = field(default=random.random, init=False)  # 0 to 1, spreads retries
+    entries: OrderedDict[str, Copy] = field(default_factory=OrderedDict, init=False)
+    weight_bytes: int = field(default=0, init=False)
+    kept: Kept | None = field(default=None, init=False)
+    _run_id: str = field(init=False)
+    _clocks: ClockCorrection = field(init=False)
+    _evicted: WeakValueDictionary[str, Copy] = field(default_factory=WeakValueDictionary, init=False)
+    # The copies that were evicted last, with their sizes.
+    _lingering: deque[tuple[Copy, int]] = field(default_factory=deque, init=False)
+    _lingering_bytes: int = field(default=0, init=False)
+    _flights: dict[str, Flight] = field(default_factory=dict, init=False)
+    # The agent of the last question; a refresh reads the first file of a site for it.
+    _agent: str = field(default="", init=False)
+    _closed: bool = field(default=False, init=False)
+    _ending: list[asyncio.Task[None]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._run_id = run_of(self._clock)
         self._clocks = ClockCorrection(self._now())
-        self._publisher = publisher
-        self._jitter = jitter
-        self._records = records
-        self.keeps_bodies: bool = keeps_bodies
-        self.weight_bytes: int = 0
-        self.kept: Kept | None = None
-        self._flights: dict[str, Flight] = {}
-        self._agent = ""  # the agent of the last question; a refresh reads the first file of a site for it
-        self._closed = False
-        self._ending: list[asyncio.Task[None]] | None = None
 
     @property
     def in_flight(self) -> int:
@@ -317,7 +296,7 @@ class FileCache(ABC):
             del self._flights[flight.key]
         if task.cancelled():
             flight.end(None, asyncio.CancelledError())
-        elif flight.is_awaited:
+        elif flight.waiters:
             flight.end(None, task.exception())  # without waiters, asyncio logs the error
 
     def _drop(self, key: str) -> None:
@@ -344,7 +323,7 @@ class FileCache(ABC):
                 internal_fault("the cache", error, flight.origin.text + flight.path),
             )
             known = known.changed(None, known.trouble, known.moment)
-            self._finish(flight, self._advanced(known, fault, AccessResult.UNREACHABLE))
+            self._finish(flight, self._advanced(known, fault))
             self._publisher.publish(ComponentFailed(flight.origin, self.component, error))
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise  # asyncio raises these exceptions out of the event loop, to stop the program
@@ -371,14 +350,13 @@ class FileCache(ABC):
             refresh = refresh or self._was_open(flight, known)
         request = FetchRequest(flight.origin, 0, validators, flight.path, refresh=refresh)
         started_mono = self._clock.monotonic()
-        result, meaning = await self._fetch(request)
+        result = await self._fetcher.fetch(request)
         if validators is not None and names_another(result, validators):  # the 304 is about a file other than the copy
-            result, meaning = await self._fetch(replace(request, validators=None))
+            result = await self._fetcher.fetch(replace(request, validators=None))
             if isinstance(result, FetchResponse):
                 result = replace(result, conditional=False)  # a 304 to this request must not confirm the copy
-                meaning = self._policy.meaning_of(result)
         flight.result = result
-        copy = self._advanced(known, result, meaning)
+        copy = self._advanced(known, result)
         fetched_mono = self._clock.monotonic()
         if self._records is not None:
             await self._records.save(flight.origin, copy.record, flight.lease)
@@ -443,12 +421,12 @@ class FileCache(ABC):
                     return True
         return False
 
-    def _advanced(self, known: Copy, result: FetchResult, meaning: AccessResult | None) -> Copy:
+    def _advanced(self, known: Copy, result: FetchResult) -> Copy:
         """Return the copy after an answer."""
         now = self._now()
         if known.moment is not None:
             known = self._clocks.corrected(known, now)
-        return advance(known, result, meaning, now, self._policy, self._jitter())
+        return advance(known, result, now, self._policy, self._jitter())
 
     def _now(self) -> Moment:
         """Return a reading of both clocks."""
@@ -481,10 +459,6 @@ class FileCache(ABC):
 
     # Hooks for the kinds of files.
 
-    @abstractmethod
-    async def _fetch(self, request: FetchRequest) -> tuple[FetchResult, AccessResult | None]:
-        """Make a request; return its answer and the meaning. Raises one of ``refusals`` if it is not permitted."""
-
     async def _read(self, flight: Flight, copy: Copy) -> Copy:
         """Return a copy whose file is read."""
         del flight
@@ -512,59 +486,28 @@ def _tell(kept: Kept, copy: Copy, body: bytes | None, result: FetchResult | None
     kept(source, body if is_file and body is not None else b"", headers)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RobotsCache(FileCache):
     """Keeps the robots.txt of each origin, as compiled rules; see FileCache.
 
     An agent is named by its product tokens, the most specific first, joined by commas.
 
     Args:
-        fetcher: fetches robots.txt; closed with the cache.
-        store: keeps records, and is closed with the cache; None to keep none.
         dialect: how to read files.
-        policy: how to read statuses, and how much memory the copies may take.
-        clock: the wall clock and the monotonic clock.
-        publisher: receives RobotsFetched and ComponentFailed.
-        max_wait_s: how long to wait for the fetch of another process, in seconds; only with a LeasingStore.
-        keeps_bodies: whether to keep the files from the start; see ``keep_bodies``.
+        reading: threads for large files, which other readers share; closed with the cache, as its fetcher is.
 
     Attributes:
         fetches: how many times robots.txt was fetched.
-        normalise: converts a request target to the form that the rules compare.
-        reading: threads for large files, which other readers share; closed with the cache.
     """
 
     what = "robots.txt"
     component = "cache"
-    _fetcher: PacedFetcher
-    weight_bytes: int  # the weight of FileCache, to which ``_rules`` adds the rules of new agents
-
-    def __init__(
-        self,
-        fetcher: PacedFetcher,
-        store: GuardedStore | None,
-        *,
-        dialect: Dialect,
-        policy: AccessPolicy,
-        clock: Clock,
-        publisher: Publisher,
-        max_wait_s: float = 30.0,
-        keeps_bodies: bool = False,
-    ) -> None:
-        self.reading: ReadingThreads = ReadingThreads()
-        super().__init__(
-            fetcher,
-            policy,
-            policy.options.max_entries_bytes,
-            clock,
-            publisher,
-            records=None if store is None else StoredRecords(store, self.reading, publisher, max_wait_s, clock),
-            keeps_bodies=keeps_bodies and store is None,
-        )
-        self.fetches: int = 0
-        self.normalise: Callable[[str], str] = dialect.traits.matching.normalise_target
-        self._dialect = dialect
-        self._is_of_site = dialect.traits.matching.of_site  # whether the meaning of a file depends on the site
-        self._file_rules: dict[bytes, FileRules] = {}  # maps the digests of the files in the cache to their rules
+    dialect: Dialect
+    reading: ReadingThreads
+    fetches: int = field(default=0, init=False)
+    weight_bytes: int = field(default=0, init=False)  # as in FileCache; ``_rules`` adds the rules of new agents
+    # By the digests of the files in the cache.
+    _file_rules: dict[bytes, FileRules] = field(default_factory=dict, init=False)
 
     def entry(self, origin: Origin, agent: str) -> Coroutine[object, object, Copy]:
         """Return a valid copy of the robots.txt of ``origin`` that answers ``agent``; fetch the file if necessary.
@@ -590,9 +533,6 @@ class RobotsCache(FileCache):
         self._drop(origin.text)
         if self._records is not None:
             await self._records.delete(origin, self._now())
-
-    def _fetch(self, request: FetchRequest) -> Coroutine[object, object, tuple[FetchResult, AccessResult | None]]:
-        return self._fetcher.fetch(request)
 
     def _publish(self, flight: Flight, result: FetchResult, source: Source, elapsed_s: float) -> None:
         closed = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED
@@ -620,13 +560,13 @@ class RobotsCache(FileCache):
             digest = await self.reading.run(lambda: sha256(body).digest(), is_large=True)
         else:
             digest = sha256(body).digest()
-        if self._is_of_site:
+        if self.dialect.traits.matching.of_site:
             digest += origin.text.encode()
         rules = self._file_rules.get(digest)
         if rules is None:
             rules = FileRules(digest, self._file_rules)
         if missing := agents - rules.keys():
-            compiling = partial(compile_rules, body, self._dialect, origin, missing, dict(rules))
+            compiling = partial(compile_rules, body, self.dialect, origin, missing, dict(rules))
             large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
             self.weight_bytes += rules.add(await self.reading.run(compiling, is_large=large))
         return rules

@@ -29,17 +29,17 @@ from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.outcome import shared_lifetime_s
 from politesse._http.redirects import follow
 from politesse._http.signing import RequestSignature
-from politesse._pacing.requests import FetchPermit, Pacer, TurnRequest
+from politesse._pacing.requests import FetchPermit, TurnRequest
 from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Signer
-from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
     from politesse._cache.options import AccessPolicy
+    from politesse._pacing.shared import GateShare
     from politesse.clock import Clock
 
 CLOSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 1_000)})
@@ -76,7 +76,7 @@ def is_challenge(result: FetchResult, signature: RequestSignature) -> bool:
     return signature.is_asked(result.status, result.headers)
 
 
-async def with_closure(result: FetchResult, pacer: Pacer, clock: Clock) -> FetchResult:
+async def with_closure(result: FetchResult, pacer: GateShare, clock: Clock) -> FetchResult:
     """Return a result; a refusal states for how long its host is closed, so that the cache does not ask earlier."""
     if not isinstance(result, FetchResponse) or result.status not in CLOSING:
         return result
@@ -212,7 +212,7 @@ class PacedFetcher:
     """
 
     fetcher: Fetcher
-    pacer: Pacer
+    pacer: GateShare
     clock: Clock
     admission: Admission
     policy: AccessPolicy
@@ -226,22 +226,21 @@ class PacedFetcher:
     def __post_init__(self) -> None:
         self._targets = RedirectTargets(self.policy, self.clock)
 
-    async def fetch(self, request: FetchRequest, /) -> tuple[FetchResult, AccessResult | None]:
-        """Fetch, unless the host of a hop is closed; return the answer and its meaning."""
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        """Fetch, unless the host of a hop is closed."""
         trip, limit = _Trip(), self.policy.outcomes.max_redirects
         try:
             result = await follow(request, limit, partial(self._request, trip), partial(self._ask_target, trip))
             if result is None:  # this fetcher does not report redirect targets, so it has to follow redirects itself
                 result = await self._request(trip, replace(request, max_redirects=limit))
-            meaning = self.policy.meaning_of(result)
-            if not request.refresh and self.policy.opens(meaning):
+            if not request.refresh and self.policy.opens(self.policy.meaning_of(result)):
                 for permit in trip.permits:
                     permit.opened()
             if result.status in CLOSING:
                 result = await with_closure(result, self.pacer, self.clock)
         except BaseException as error:  # noqa: BLE001 - a user's fetcher may raise any exception
-            return fault_of_fetcher(error, request, self.publisher), AccessResult.UNREACHABLE
-        return result, meaning
+            return fault_of_fetcher(error, request, self.publisher)
+        return result
 
     async def aclose(self) -> None:
         """Close the wrapped fetcher."""

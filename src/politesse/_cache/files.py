@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from politesse._cache.cache import Flight
     from politesse._cache.outcome import Copy
     from politesse.origin import Origin
-    from politesse.ports import Fetcher, FetchRequest, FetchResult
+    from politesse.ports import FetchResult
 
 _SNIFFED_BYTES: Final = 4_096
 
@@ -75,7 +75,6 @@ class SiteFiles(FileCache):
     what = "a file of a site"
     component = "files"
     refusals: ClassVar[tuple[type[Exception], ...]] = (PolitesseError,)
-    _fetcher: Fetcher
 
     async def get(self, origin: Origin, path: str) -> SiteFile:
         """Return the file of ``origin`` at ``path``; fetch it if necessary.
@@ -133,10 +132,6 @@ class SiteFiles(FileCache):
             not_before=source.not_before if outcome is FileOutcome.RETRY else None,
             content_type="" if found is None else found.content_type,
         )
-
-    async def _fetch(self, request: FetchRequest) -> tuple[FetchResult, AccessResult | None]:
-        result = await self._fetcher.fetch(request)
-        return result, self._policy.meaning_of(result)
 
     def _publish(self, flight: Flight, result: FetchResult, source: Source, elapsed_s: float) -> None:
         del flight, elapsed_s

@@ -80,22 +80,14 @@ class StoredHosts:
         if self._store.closed:
             return
         self._noted[key] = take
-        if self._writer is None:
+        if self._writer is None or self._writer.done():
             self._writer = self._store.run(self._write())
-            self._writer.add_done_callback(self._end_writer)  # runs even if the task is cancelled before its first step
 
     async def _write(self) -> None:
         """Write until no note is left."""
-        try:
-            while self._noted:
-                batch = {key: self._noted.pop(key) for key in list(islice(self._noted, _AT_ONCE))}
-                await asyncio.gather(*(self._replace(key, take) for key, take in batch.items()))
-        finally:
-            self._writer = None
-
-    def _end_writer(self, writer: asyncio.Task[None]) -> None:
-        if self._writer is writer:
-            self._writer = None
+        while self._noted:
+            batch = {key: self._noted.pop(key) for key in list(islice(self._noted, _AT_ONCE))}
+            await asyncio.gather(*(self._replace(key, take) for key, take in batch.items()))
 
     async def _replace(self, key: str, take: Callable[[], HostState]) -> None:
         """Write the state of a host; publish an error."""

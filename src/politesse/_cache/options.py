@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -104,8 +104,8 @@ class CacheOptions:
             del ranges["stale_if_unreachable_s"]
         check_ranges(self, ranges)
 
-    def policy(self, dialect: Dialect, conditions: FetchConditions | None = None) -> AccessPolicy:
-        """Return the policy of these options and ``dialect`` for requests under ``conditions``."""
+    def policy(self, dialect: Dialect) -> AccessPolicy:
+        """Return the policy of these options and ``dialect``."""
         outcomes = dialect.traits.outcomes
         forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
         too_many_requests = _TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests)
@@ -113,7 +113,7 @@ class CacheOptions:
         if self.stale_if_unreachable_s is not None:
             grace = replace(grace, stale_s=self.stale_if_unreachable_s, stale_from_failure=False)
         outcomes = replace(outcomes, forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
-        return AccessPolicy(outcomes, self, conditions or FetchConditions())
+        return AccessPolicy(outcomes, self)
 
     def file_policy(self, max_days: int) -> AccessPolicy:
         """Return the policy for the files of a site other than robots.txt, which are valid for ``max_days`` at most.
@@ -135,49 +135,38 @@ class CacheOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchConditions:
-    """The settings of this crawler on which the answer to a request depends.
-
-    Attributes:
-        user_agent: the User-Agent of requests for robots.txt.
-        max_body_bytes: the fetcher's limit of a body; 0 if the fetcher does not report it.
-        private_addresses: see FetchOptions; empty if the fetcher does not report it.
-        excuses_faults: whether the fetcher reports a fault as a missing file.
-    """
-
-    user_agent: str = ""
-    max_body_bytes: int = 0
-    private_addresses: str = ""
-    excuses_faults: bool = False
-
-    def permit(self, answer: DefiniteAnswer) -> bool:
-        """Return whether an answer, perhaps of another process, could have been fetched under these conditions."""
-        return (
-            answer.user_agent in ("", self.user_agent)
-            and (answer.cut_bytes is None or answer.cut_bytes >= self.max_body_bytes)
-            and _STRICTNESS.get(answer.private_addresses, 0) >= _STRICTNESS.get(self.private_addresses, 0)
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """How the answers to fetches are read, and how long they are valid.
 
     Attributes:
         outcomes: the meaning of statuses and faults, which the dialect or the kind of file sets and the options change.
         options: the options of the cache.
-        conditions: the conditions of the requests.
+        user_agent: the User-Agent of requests for robots.txt.
+        max_body_bytes: the fetcher's limit of a body; 0 if the fetcher does not report it.
+        private_addresses: see FetchOptions; empty if the fetcher does not report it.
+        excuses_faults: whether the fetcher reports a fault as a missing file.
     """
 
     outcomes: Outcomes
     options: CacheOptions
-    conditions: FetchConditions = field(default_factory=FetchConditions)
+    user_agent: str = ""
+    max_body_bytes: int = 0
+    private_addresses: str = ""
+    excuses_faults: bool = False
+
+    def permits(self, answer: DefiniteAnswer) -> bool:
+        """Return whether an answer, perhaps of another process, could have been fetched under this policy."""
+        return (
+            answer.user_agent in ("", self.user_agent)
+            and (answer.cut_bytes is None or answer.cut_bytes >= self.max_body_bytes)
+            and _STRICTNESS.get(answer.private_addresses, 0) >= _STRICTNESS.get(self.private_addresses, 0)
+        )
 
     @property
     def faults_read(self) -> str:
         """A text that states which faults become a copy. A copy with another text is not used."""
         too_many = f"more than {self.outcomes.max_redirects} redirects: {self.outcomes.too_many_redirects}"
-        return f"{too_many}, others: excused" if self.conditions.excuses_faults else too_many
+        return f"{too_many}, others: excused" if self.excuses_faults else too_many
 
     def meaning_of(self, result: FetchResult) -> AccessResult | None:
         """Return the meaning of an answer or a fault; None for a 304 that confirms the copy."""

@@ -284,7 +284,7 @@ class Copy:
             url = final_url if final_url == url else url  # most copies then have one string for both
             until_wall, fault = self.deadline_wall, answer.fault
             if trouble is not None:
-                until_wall = answer.fresh_until_wall - (answer.confirmed_wall - confirmed_wall)
+                until_wall = confirmed_wall + answer.lifetime_s
                 fault = trouble.fault
             facts = answer.status, final_url, confirmed_wall, until_wall, fault, not_before
             self._source = Source(url, result, *facts, not_before is not None and _is_of_host(trouble, url))
@@ -337,18 +337,17 @@ class Copy:
         """Return the seconds since the answer was fetched or last confirmed."""
         return max(now_mono - self.confirmed_mono, now_wall - self.confirmed_wall)
 
-    def set_back(self, now_mono: float, now_wall: float) -> bool:
-        """Return whether the wall clock was set back; if so, move the wall times of the copy back by the same time."""
+    def set_back(self, now_mono: float, now_wall: float) -> None:
+        """If the wall clock was set back, move the wall times of the copy back by the same time."""
         by_s = (now_mono - self.confirmed_mono) - (now_wall - self.confirmed_wall)
         if by_s < AGREE_S:
-            return False
+            return
         self.confirmed_wall -= by_s
         self.refresh_wall -= by_s
         self.deadline_wall -= by_s
         if self.not_before is not None:
             self.not_before -= by_s
         self._source = self.permission = None
-        return True
 
     def answers(self, agent: str) -> bool:
         """Return whether the copy has an answer for ``agent``; an empty name stands for the file itself."""
@@ -358,20 +357,17 @@ class Copy:
         return f"<Copy of {self.origin.text}{self.path}: {self.result}>"
 
 
-def advance(
-    copy: Copy, result: FetchResult, meaning: AccessResult | None, now: Moment, policy: AccessPolicy, jitter: float
-) -> Copy:
+def advance(copy: Copy, result: FetchResult, now: Moment, policy: AccessPolicy, jitter: float) -> Copy:
     """Return the copy after an answer or a fault.
 
     Args:
         copy: what was known before, with times that are corrected for ``now``.
         result: the answer or fault.
-        meaning: its meaning by ``policy.meaning_of``.
         now: both clocks.
         policy: how answers are read.
         jitter: 0 to 1, drawn by the caller.
     """
-    answer, trouble = copy.answer, None
+    answer, trouble, meaning = copy.answer, None, policy.meaning_of(result)
     if meaning is None:
         validators = copy.validators
         confirms = answer is not None and validators is not None and not names_another(result, validators)
@@ -383,9 +379,13 @@ def advance(
         if answer is not None or copy.trouble is not None:
             copy = believed(copy, now.wall)
             answer = copy.answer
-        if meaning in CLOSED or (
-            meaning is AccessResult.UNAVAILABLE and _counts_though_unavailable(answer, now.wall, policy)
-        ):
+        # draft-koster-rep-00 2.3.1.3: a file counts for 24 hours although robots.txt is unavailable.
+        counts = (
+            answer is not None
+            and answer.result is AccessResult.SUCCESSFUL
+            and now.wall < answer.confirmed_wall + policy.outcomes.unavailable_copy_s
+        )
+        if meaning in CLOSED or (meaning is AccessResult.UNAVAILABLE and counts):
             trouble = _trouble(meaning, result, copy.trouble, now.wall, policy, jitter)
         else:
             answer = _settled(result, meaning, now.wall, policy)
@@ -413,9 +413,7 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
     closed = trouble is not None and is_closed(trouble, now_wall, policy)
     until_wall = -inf
     if answer is not None and not closed:
-        until_wall = answer.confirmed_wall + answer.lifetime_s
-        if trouble is not None:
-            until_wall = _serves_until_wall(answer, trouble, policy)
+        until_wall = _serves_until_wall(answer, trouble, policy)
     if answer is not None and now_wall < until_wall:
         copy.serves, copy.result, confirmed_wall = True, answer.result, answer.confirmed_wall
         refresh_wall = confirmed_wall + policy.options.refresh_after * answer.lifetime_s
@@ -471,7 +469,6 @@ def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy
 
 
 def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy: AccessPolicy) -> DefiniteAnswer:
-    conditions = policy.conditions
     if isinstance(result, FetchFault):
         return DefiniteAnswer(
             result=meaning,
@@ -482,7 +479,7 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
             confirmed_wall=now_wall,
             lifetime_s=policy.outcomes.lifetimes.max_unavailable_s,
             fault=fault_in_words(result),
-            private_addresses=conditions.private_addresses,
+            private_addresses=policy.private_addresses,
             faults_read=policy.faults_read,
         )
     headers, successful = result.headers, meaning is AccessResult.SUCCESSFUL
@@ -495,10 +492,10 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
         last_modified=_validator(result, "last-modified") if successful and "last-modified" in headers else "",
         confirmed_wall=confirmed_wall,
         lifetime_s=_lifetime_s(result, meaning, confirmed_wall, policy),
-        user_agent=conditions.user_agent if "vary" in headers and varies_by(headers, "user-agent") else "",
+        user_agent=policy.user_agent if "vary" in headers and varies_by(headers, "user-agent") else "",
         content_type=headers.get("content-type", "")[:_MAX_TYPE] if successful else "",
-        cut_bytes=(conditions.max_body_bytes or len(result.body)) if result.truncated else None,
-        private_addresses=conditions.private_addresses,
+        cut_bytes=(policy.max_body_bytes or len(result.body)) if result.truncated else None,
+        private_addresses=policy.private_addresses,
     )
 
 
@@ -514,8 +511,8 @@ def _confirmed(
         last_modified=_validator(response, "last-modified") or answer.last_modified,
         confirmed_wall=confirmed_wall,
         lifetime_s=_lifetime_s(response, answer.result, confirmed_wall, policy) if says_how_long else answer.lifetime_s,
-        user_agent=policy.conditions.user_agent if varies_by(response.headers, "user-agent") else answer.user_agent,
-        private_addresses=policy.conditions.private_addresses,
+        user_agent=policy.user_agent if varies_by(response.headers, "user-agent") else answer.user_agent,
+        private_addresses=policy.private_addresses,
     )
 
 
@@ -585,15 +582,6 @@ def _without_answer(
     return AccessResult.UNAVAILABLE if allows else AccessResult.UNREACHABLE
 
 
-def _counts_though_unavailable(answer: DefiniteAnswer | None, now_wall: float, policy: AccessPolicy) -> bool:
-    """Return whether to use the file although robots.txt is unavailable (draft-koster-rep-00 2.3.1.3: for 24 hours)."""
-    return (
-        answer is not None
-        and answer.result is AccessResult.SUCCESSFUL
-        and now_wall < answer.confirmed_wall + policy.outcomes.unavailable_copy_s
-    )
-
-
 def _serves_until_wall(answer: DefiniteAnswer, trouble: Trouble | None, policy: AccessPolicy) -> float:
     fresh_until_wall = answer.confirmed_wall + answer.lifetime_s
     if trouble is None or trouble.result is AccessResult.TOO_MANY_REQUESTS:
@@ -639,7 +627,7 @@ def as_read(copy: Copy, policy: AccessPolicy) -> Copy:
         if answer.fault
         else answer.result is policy.result_of(answer.status or 0)
     )
-    if not alike or not policy.conditions.permit(answer):
+    if not alike or not policy.permits(answer):
         return copy.changed(None, copy.trouble, copy.moment)
     most_s = _longest_s(answer.result, policy)
     if answer.lifetime_s <= most_s:

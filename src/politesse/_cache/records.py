@@ -31,6 +31,7 @@ import asyncio
 import random
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -92,6 +93,7 @@ class ReadingThreads:
         self._executor.shutdown(wait=False)
 
 
+@dataclass(eq=False, repr=False)
 class StoredRecords:
     """Keeps records in a store. A StoreError is published as ComponentFailed; the cache goes on without the store.
 
@@ -104,30 +106,18 @@ class StoredRecords:
         publisher: receives ComponentFailed.
         max_wait_s: how long to wait for the record of another process.
         clock: measures this wait.
-        jitter: returns a number from 0 to 1, which varies the pauses between two calls.
     """
 
-    def __init__(
-        self,
-        store: GuardedStore,
-        reading: ReadingThreads,
-        publisher: Publisher,
-        max_wait_s: float,
-        clock: Clock,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        self._store = store
-        self._leasing = store.leasing
-        self._reading = reading
-        self._publisher = publisher
-        self._max_wait_s = max_wait_s
-        self._clock = clock
-        self._jitter = jitter
-        self._doubted: OrderedDict[Origin, Moment | None] = OrderedDict()  # the failed changes
-        self._dropped: Moment | None = None  # the moment of the newest dropped change
-        self._is_repeating = False
-        self._held: dict[str, Lease] = {}
-        self._renewal: Timer | None = None
+    _store: GuardedStore
+    _reading: ReadingThreads
+    _publisher: Publisher
+    _max_wait_s: float
+    _clock: Clock
+    _doubted: OrderedDict[Origin, Moment | None] = field(default_factory=OrderedDict, init=False)  # the failed changes
+    _dropped: Moment | None = field(default=None, init=False)  # the moment of the newest dropped change
+    _repeating: asyncio.Task[None] | None = field(default=None, init=False)
+    _held: dict[str, Lease] = field(default_factory=dict, init=False)
+    _renewal: Timer | None = field(default=None, init=False)
 
     async def load(
         self, origin: Origin, accept: Callable[[Record], Copy | None]
@@ -137,13 +127,13 @@ class StoredRecords:
         With a LeasingStore, also return the copy that ``accept`` makes of the record, or the lease under which to fetch
         a new one, or neither after ``max_wait_s``. ``save`` or ``release`` ends the lease.
         """
-        if self._leasing is None:
+        if self._store.leasing is None:
             stored = await self._call(origin, self._store.get(origin.text))
             return None if stored is None else await self._decoded(stored, origin), None, None
         key, version, record = origin.text, "", None
         wait_s, end_mono = _FIRST_WAIT_S, self._clock.monotonic() + self._max_wait_s
         while True:
-            asking = partial(self._leasing.get_or_lease, key, version)
+            asking = partial(self._store.leasing.get_or_lease, key, version)
             found = await self._call(origin, self._store.call(asking))
             if isinstance(found, Lease):
                 self._hold(key, found)
@@ -157,8 +147,9 @@ class StoredRecords:
                 continue
             if found is None or self._clock.monotonic() >= end_mono:
                 return record, None, None
-            left_s = wait_s if isinstance(found, VersionedRecord) else found.left_s + self._jitter() * _SOON_S
-            await self._clock.sleep(min(wait_s * (1.0 + _SPREAD * self._jitter()), left_s))
+            jitter = random.random()  # noqa: S311 - it only spreads the calls
+            left_s = wait_s if isinstance(found, VersionedRecord) else found.left_s + jitter * _SOON_S
+            await self._clock.sleep(min(wait_s * (1.0 + _SPREAD * jitter), left_s))
             wait_s = min(_LONGER * wait_s, _LONGEST_WAIT_S)
 
     async def save(self, origin: Origin, record: Record, lease: Lease | None) -> None:
@@ -166,18 +157,18 @@ class StoredRecords:
         key, large = origin.text, len(record.body) > LARGE_OCTETS
         octets = await self._reading.run(partial(encode, record, key), is_large=large)
         putting: Coroutine[Any, Any, object]
-        if lease is None or self._leasing is None:
+        if lease is None or self._store.leasing is None:
             putting = self._store.put(key, octets)
         else:
             self._drop(key)
-            putting = self._store.call(partial(self._leasing.put_leased, key, octets, lease))
+            putting = self._store.call(partial(self._store.leasing.put_leased, key, octets, lease))
         await self._call(origin, self._change(origin, record.moment, putting))
 
     def release(self, origin: Origin, lease: Lease) -> None:
         """End a lease without storing a record, in the background."""
-        if self._leasing is not None:
+        if self._store.leasing is not None:
             self._drop(origin.text)
-            releasing = partial(self._leasing.release, origin.text, lease)
+            releasing = partial(self._store.leasing.release, origin.text, lease)
             self._store.run(self._call(origin, self._store.call(releasing)))
 
     async def delete(self, origin: Origin, moment: Moment) -> None:
@@ -227,9 +218,8 @@ class StoredRecords:
             _, self._dropped = self._doubted.popitem(last=False)
 
     def _repeat_soon(self) -> None:
-        if self._doubted and not self._is_repeating:
-            self._is_repeating = True
-            self._store.run(self._repeat())
+        if self._doubted and (self._repeating is None or self._repeating.done()):
+            self._repeating = self._store.run(self._repeat())
 
     async def _repeat(self) -> None:
         """Delete the records that a failed change has left, until a call fails."""
@@ -243,8 +233,6 @@ class StoredRecords:
             pass  # the failure before the pause was published
         except Exception as error:  # noqa: BLE001 - a user's store may raise any exception
             self._publisher.publish(ComponentFailed(None, "store", error))
-        finally:
-            self._is_repeating = False
 
     async def _decoded(self, stored: object, origin: Origin) -> Record | None:
         """Return a record from the store, or None if it does not count; if it is damaged, publish the error."""
@@ -277,8 +265,8 @@ class StoredRecords:
         self._store.run(self._renew())
 
     async def _renew(self) -> None:
-        if self._leasing is not None:
-            await self._call(None, self._store.call(partial(self._leasing.renew, dict(self._held))))
+        if self._store.leasing is not None:
+            await self._call(None, self._store.call(partial(self._store.leasing.renew, dict(self._held))))
         if self._held and self._renewal is None:
             lasts_s = min(lease.lasts_s for lease in self._held.values())
             self._renewal = self._clock.call_later(_RENEWED_AFTER * lasts_s, self._renew_soon)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from weakref import ref
 
@@ -18,20 +18,19 @@ from politesse._cache.fetching import PacedFetcher
 from politesse._cache.files import SiteFiles
 from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.host_memory import StoredHosts
-from politesse._cache.options import CacheOptions, FetchConditions
+from politesse._cache.options import AccessPolicy, CacheOptions
+from politesse._cache.records import ReadingThreads, StoredRecords
 from politesse._gate.identity import Identity
 from politesse._gate.pages import PageFetcher
 from politesse._gate.permission import HostPolicy, denies, floor_s, no_rules
 from politesse._gate.state import GateState
 from politesse._gate.turn import soon
-from politesse._gate.turns import TurnWait
 from politesse._gate.usage import Reservations, checked_policy_tokens, checked_purposes
 from politesse._gate.view import AgentView
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
-from politesse._pacing.making import fleet_wire
 from politesse._pacing.pace import PER_PROCESS, PacingOptions
-from politesse._pacing.shared import GateShare, SharedPacer, different_options, pacer_of_loop
+from politesse._pacing.shared import GateShare, SharedPacer, different_options, pacer_of_loop, wire_of
 from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.events import ComponentFailed, Publisher
@@ -47,7 +46,6 @@ from politesse.verdict import AccessResult
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from politesse._pacing.requests import Pacer
     from politesse.errors import StoreError
     from politesse.ledger import Ledger
     from politesse.ports import Fetcher, Resolver, Signer, Store
@@ -158,9 +156,9 @@ def assemble(options: GatekeeperOptions) -> GateState:
     policies: dict[str, HostPolicy] = {}
     resolver = SystemResolver() if options.resolver is None and pacing.is_scoped else options.resolver
     fetcher = options.fetcher or _fetcher(options, resolver)
-    conditions, limit_s = _conditions(options.user_agent, fetcher), fetch.total_timeout_s
+    limit_s = fetch.total_timeout_s
     admission = Admission(clock, max_concurrent=cache_options.max_concurrent_fetches)
-    policy = cache_options.policy(options.dialect, conditions)
+    policy = _policy(options, cache_options, fetcher)
     ledger = _ledger(options.ledger, clock)
     store, pacer = _store_and_pacer(options, pacing, resolver, clock, publisher)
     paced = PacedFetcher(
@@ -175,15 +173,17 @@ def assemble(options: GatekeeperOptions) -> GateState:
         total_timeout_s=limit_s,
         signer=options.signer,
     )
+    reading, keeps_bodies = ReadingThreads(), ledger is not None or bool(purposes or policy_tokens)
     cache = RobotsCache(
         paced,
-        store,
+        policy,
+        cache_options.max_entries_bytes,
+        clock,
+        publisher,
+        None if store is None else StoredRecords(store, reading, publisher, limit_s, clock),
+        keeps_bodies and store is None,
         dialect=options.dialect,
-        policy=policy,
-        clock=clock,
-        publisher=publisher,
-        max_wait_s=limit_s,
-        keeps_bodies=ledger is not None or bool(purposes or policy_tokens),
+        reading=reading,
     )
     state = GateState(
         identity=identity,
@@ -196,7 +196,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
         purposes=purposes,
         policy_tokens=policy_tokens,
         no_rules=no_rules(options.dialect),
-        public_resolver=PublicResolver(resolver) if conditions.private_addresses == "deny" else None,
+        public_resolver=PublicResolver(resolver) if policy.private_addresses == "deny" else None,
         signer=options.signer,
         reports=options.mode == "report",
         ledger=ledger,
@@ -209,17 +209,15 @@ def assemble(options: GatekeeperOptions) -> GateState:
 
 def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, options: CacheOptions) -> None:
     """Add the caches of files that are requested like pages, in turns of this gate."""
-    publisher = state.publisher
 
     def files_for(agent: AgentView, max_days: int) -> SiteFiles:
         policy = options.file_policy(max_days)
-        limit = policy.outcomes.max_redirects
-        pages = PageFetcher(lambda url: TurnWait(agent, url).take(), fetcher, publisher, admission, state, limit)
-        return SiteFiles(pages, policy, options.max_site_files_bytes, state.clock, publisher)
+        pages = PageFetcher(agent, fetcher, admission, policy.outcomes.max_redirects)
+        return SiteFiles(pages, policy, options.max_site_files_bytes, state.clock, state.publisher)
 
     # The agent that fetches tdmrep.json must not enforce usage: it would need tdmrep.json first.
-    state.tdm_files = files_for(AgentView(state, state.identity, enforces=False), max_days=1)
-    state.reservations = Reservations(state.tdm_files, state.cache.reading)
+    tdm_files = files_for(AgentView(state, state.identity, enforces=False), max_days=1)
+    state.reservations = Reservations(tdm_files, state.cache.reading)
     state.files = files_for(AgentView(state, state.identity), max_days=7)
 
 
@@ -242,7 +240,7 @@ def _record_files(state: GateState, ledger: Ledger) -> None:
 
     ledger.report = report
     state.cache.kept = record_robots
-    state.files.kept = state.tdm_files.kept = record
+    state.files.kept = state.reservations.files.kept = record
 
 
 def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFetcher:
@@ -253,7 +251,7 @@ def _fetcher(options: GatekeeperOptions, resolver: Resolver | None) -> AiohttpFe
 
 def _store_and_pacer(
     options: GatekeeperOptions, pacing: PacingOptions, resolver: Resolver | None, clock: Clock, publisher: Publisher
-) -> tuple[GuardedStore | None, Pacer]:
+) -> tuple[GuardedStore | None, GateShare]:
     """Return the store, or None without one, and the pacer.
 
     If the store outlives the process, and there is no fleet, the pacer keeps the states of hosts in the store.
@@ -262,7 +260,7 @@ def _store_and_pacer(
     fleet_given = options.fleet if shared is None else shared.fleet
     fleet = FleetOptions(fleet_given) if isinstance(fleet_given, str) else fleet_given
     if fleet is not None:
-        fleet_wire(fleet)  # raises ConfigurationError before the store is opened
+        wire_of(fleet)  # raises ConfigurationError before the store is opened
     store = _store(options.store, fleet, timeout_s=cache_options.store_timeout_s, clock=clock)
     lasting = store if store is not None and store.outlives else None
     if lasting is not None and lasting.leasing is not None and fleet is None and pacing.scope != PER_PROCESS:
@@ -270,7 +268,7 @@ def _store_and_pacer(
             f"store={options.store!r}: several processes share it, and each would have a pace of its own: a site would "
             "meet them all at once. Give fleet= as well, or PacingOptions(scope='process') if that is intended"
         )
-    memory = None if lasting is None else partial(StoredHosts, store=lasting, clock=clock, publisher=publisher)
+    memory = None if lasting is None else cache(partial(StoredHosts, store=lasting, clock=clock, publisher=publisher))
 
     def find() -> SharedPacer:
         return pacer_of_loop(pacing, fleet, options.resolver, clock) if shared is None else shared
@@ -302,13 +300,14 @@ def _ledger(given: Ledger | str | os.PathLike[str] | None, clock: Clock) -> Ledg
     return Ledger(given, clock=clock)
 
 
-def _conditions(user_agent: str, fetcher: Fetcher) -> FetchConditions:
-    """Return the settings on which the answers of a fetcher depend. A user's own fetcher may have no ``options``."""
+def _policy(options: GatekeeperOptions, cache: CacheOptions, fetcher: Fetcher) -> AccessPolicy:
+    """Return the policy for the answers of a fetcher. A user's own fetcher may have no ``options``."""
     excuses_faults = bool(getattr(fetcher, "excuses_faults", False))
-    options = getattr(fetcher, "options", None)
-    if not isinstance(options, FetchOptions):
-        return FetchConditions(user_agent, excuses_faults=excuses_faults)
-    return FetchConditions(user_agent, options.max_body_bytes, options.private_addresses, excuses_faults)
+    policy = replace(cache.policy(options.dialect), user_agent=options.user_agent, excuses_faults=excuses_faults)
+    fetch = getattr(fetcher, "options", None)
+    if not isinstance(fetch, FetchOptions):
+        return policy
+    return replace(policy, max_body_bytes=fetch.max_body_bytes, private_addresses=fetch.private_addresses)
 
 
 def _check_fleet(given: object) -> None:

@@ -235,7 +235,7 @@ class Gatekeeper(AsyncOnly, AgentView):
         self.state.check_usable()
         origin = Origin.given(origin)
         self.state.files.forget(origin)
-        self.state.tdm_files.forget(origin)
+        self.state.reservations.files.forget(origin)
         await self.state.cache.forget(origin)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from politesse._cache.outcome import Copy
     from politesse._gate.state import GateState
-    from politesse._pacing.requests import Pacer
+    from politesse._pacing.shared import GateShare
     from politesse.origin import Origin
 
 
@@ -52,7 +52,7 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     return hosts
 
 
-def held_longest(pacer: Pacer) -> str:
+def held_longest(pacer: GateShare) -> str:
     """Return a text about the turns under way and the waits, to append to a phrase; empty if there are none.
 
     The text names the number of turns, the oldest turn, and the number of requests that wait for the Redis of a fleet.

@@ -18,14 +18,10 @@ from politesse.robots.other_records import SitemapLines
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from politesse._cache.outcome import Copy
     from politesse._cache.records import ReadingThreads
     from politesse._gate.data_txt import FieldNames
-    from politesse._gate.state import GateState
-    from politesse._gate.turn import Turn
-    from politesse.events import Publisher
+    from politesse._gate.view import AgentView
     from politesse.robots import RejectedSitemap
 
 # Larger files are read in threads, because they would block the event loop for milliseconds.
@@ -150,7 +146,7 @@ class PageFetcher:
     requested.
 
     Args:
-        take_turn: checks permission for a URL, and waits for the turn of its host; raises Disallowed.
+        agent: checks permission for a URL, and waits for the turn of its host.
         fetcher: makes a request for each hop; not closed with this object.
         publisher: receives ComponentFailed when the fetcher raises.
         admission: limits the requests under way; waiting for a turn does not count.
@@ -158,11 +154,9 @@ class PageFetcher:
         max_redirects: how many redirects to follow.
     """
 
-    take_turn: Callable[[str], Awaitable[Turn]]
+    agent: AgentView
     fetcher: Fetcher
-    publisher: Publisher
     admission: Admission
-    state: GateState
     max_redirects: int
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
@@ -172,7 +166,7 @@ class PageFetcher:
         unnamed = "a redirect, and the fetcher does not name its target"
         result = await follow(request, self.max_redirects, self._ask)
         result = result or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
-        return await with_closure(result, self.state.pacer, self.state.clock)
+        return await with_closure(result, self.agent.pacer, self.agent.clock)
 
     async def aclose(self) -> None:
         """Do nothing: the owner of the fetcher closes it."""
@@ -180,7 +174,7 @@ class PageFetcher:
     async def _ask(self, hop: FetchRequest) -> FetchResult:
         """Return the answer to one hop; raise Disallowed if the first hop is not permitted."""
         try:
-            result = await self._request(hop, RequestSignature(self.state.signer, "GET", hop.url))
+            result = await self._request(hop, RequestSignature(self.agent.state.signer, "GET", hop.url))
         except Disallowed as error:
             if not hop.first_url:
                 raise
@@ -192,7 +186,7 @@ class PageFetcher:
 
     async def _request(self, hop: FetchRequest, signature: RequestSignature) -> FetchResult:
         """Make one request in its turn, and repeat it once if the answer asks for a signature."""
-        with await self.take_turn(hop.url) as turn:
+        with await self.agent.take_turn(hop.url) as turn:
             try:
                 result = await self.admission.run(lambda _: self._send(signed(hop, signature)))
             except GivenUp as error:
@@ -207,4 +201,4 @@ class PageFetcher:
         try:
             return await self.fetcher.fetch(request)
         except BaseException as error:  # noqa: BLE001 - a user's fetcher may raise any exception
-            return fault_of_fetcher(error, request, self.publisher)
+            return fault_of_fetcher(error, request, self.agent.state.publisher)

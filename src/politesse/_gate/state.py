@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from politesse._gate.permission import HostPolicy
     from politesse._gate.usage import PolicyTokens, Reservations
     from politesse._pacing.pace import PacingOptions
-    from politesse._pacing.requests import Pacer
+    from politesse._pacing.shared import GateShare
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ledger import Ledger
@@ -58,7 +58,7 @@ class GateState:
 
     identity: Identity
     cache: RobotsCache
-    pacer: Pacer
+    pacer: GateShare
     pacing: PacingOptions
     clock: Clock
     publisher: Publisher
@@ -77,7 +77,6 @@ class GateState:
     allowed: int = 0
     denied: Counter[Reason] = field(default_factory=Counter)
     files: SiteFiles = field(init=False)
-    tdm_files: SiteFiles = field(init=False)
     reservations: Reservations = field(init=False)
 
     def too_long_s(self, rules: RuleSet | None) -> float | None:
@@ -135,7 +134,7 @@ class GateState:
         async with AsyncExitStack() as closing:  # the stack closes the last part first
             if self.ledger is not None:
                 closing.push_async_callback(self.ledger.aclose)
-            for part in (self.cache, self.files, self.tdm_files, self.reservations):
+            for part in (self.cache, self.files, self.reservations.files, self.reservations):
                 closing.push_async_callback(part.aclose)
             for aclose in tuple(self.closed_with):
                 closing.push_async_callback(aclose)

@@ -27,7 +27,7 @@ from weakref import ref
 
 from politesse._base.text import printable
 from politesse._http.fields import joined_fields
-from politesse._pacing.refusals import PACE_HEADERS, SUCCESSES, may_close
+from politesse._pacing.refusals import PACE_HEADERS, SUCCESSES, Meaning, meaning_of
 from politesse.errors import ConfigurationError
 from politesse.events import TurnDropped
 from politesse.origin import Origin
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.state import GateState
     from politesse._http.fields import Headers
-    from politesse._pacing.requests import PacedLine, Pacer, Permit
+    from politesse._pacing.requests import PacedLine, Permit
     from politesse.ledger import Ledger
     from politesse.verdict import Verdict
 
@@ -114,8 +114,8 @@ class Turn:
         fields = joined_fields(headers) if headers else _NO_HEADERS
         if PACE_HEADERS.isdisjoint(fields):
             fields = _NO_HEADERS
-        if fields or status not in SUCCESSES:
-            self.may_close = self.may_close or may_close(status, fields)
+        if fields or (status not in SUCCESSES and meaning_of(status, fields) is not Meaning.OTHER):
+            self.may_close = True
         self._permit.observe(status, fields)
 
     def claim(self) -> None:
@@ -271,21 +271,6 @@ def entered_turns() -> Sequence[Turn]:
 def holds_turn_at(host: str) -> bool:
     """Return whether the current task holds a turn at a host: waiting for another turn there would deadlock."""
     return any(Origin.of(turn.url).pacing_host == host for turn in entered_turns())
-
-
-def blocking_turn(pacer: Pacer, host: str) -> Turn | None:
-    """Return a turn of the current task that must end before the task can get another turn at ``host``, or None.
-
-    The requests to a host wait in one line. If addresses or domains are paced, they also wait in the line of the host's
-    address or domain. If the task already holds all the turns that one of these lines grants at once, one of these
-    turns must end first.
-    """
-    held = entered_turns()
-    for line in pacer.lines(host) if held else ():
-        in_line = [turn for turn in held if turn.is_in(line)]
-        if len(in_line) >= line.max_concurrent:
-            return in_line[-1]
-    return None
 
 
 def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> Turn | None:

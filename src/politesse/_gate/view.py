@@ -31,7 +31,7 @@ from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse._gate.permission import Judged, Permission, match_of
-from politesse._gate.turn import Turn, blocking_turn
+from politesse._gate.turn import Turn, entered_turns
 from politesse._gate.turns import TurnWait, granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
     from politesse._gate.usage import Reserved
-    from politesse._pacing.requests import Pacer
+    from politesse._pacing.shared import GateShare
     from politesse.clock import Clock
     from politesse.robots import RuleSet
     from politesse.status import HostStatus
@@ -103,7 +103,7 @@ class AgentView:
         self.state: GateState = state
         self.identity: Identity = identity
         self.name: str = identity.agent
-        self.pacer: Pacer = state.pacer
+        self.pacer: GateShare = state.pacer
         self.clock: Clock = state.clock
         # The groups of policy tokens state usage preferences, so a copy needs the rules of these tokens as well.
         self._all_names = (self.name, *state.policy_tokens.values())
@@ -544,7 +544,12 @@ class AgentView:
 
     def blocking_turn(self, host: str) -> Turn | None:
         """Return a turn of the current task that has to end before the task gets another turn at a paced host."""
-        return blocking_turn(self.pacer, host)
+        held = entered_turns()
+        for line in self.pacer.lines(host) if held else ():
+            in_line = [turn for turn in held if turn.is_in(line)]
+            if len(in_line) >= line.max_concurrent:
+                return in_line[-1]
+        return None
 
     async def site_file(self, files: SiteFiles, origin: Origin, path: str) -> SiteFile:
         """Return the file of ``origin`` at ``path``, or the verdict that denies it to this agent.
@@ -653,7 +658,7 @@ class AgentView:
 
     def tdm_file(self, origin: Origin) -> object:
         """Return the cache entry of tdmrep.json if this agent enforces its reservations, else None."""
-        return self.state.tdm_files.held(f"{origin}{TDMREP_JSON}") if self._reads_tdm else None
+        return self.state.reservations.files.held(f"{origin}{TDMREP_JSON}") if self._reads_tdm else None
 
     def _match_without_file(self, url: str, target: str) -> Match:
         """Return the match of a URL if no rules are known: ROBOTS_TXT or NO_RULE; raises InvalidURL."""

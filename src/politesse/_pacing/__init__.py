@@ -21,8 +21,6 @@ The parts, from the gate inwards::
       |- Addresses  addresses.py   domains, and look-ups of addresses
       `- Recalls    recall.py      states of an earlier process (host_state.py)
 
-``making.py`` assembles the parts.
-
 Where to change what:
 
 * A type of headers of another HTTP client: ``_http/fields.py`` joins the lines of each header of an answer before

@@ -156,16 +156,18 @@ class Demand:
         meaning = self._meaning(status, headers, now_mono, options)
         backoff_s, bound_by = 0.0, Bound.RETRY_AFTER
         if meaning is Meaning.BUSY:
-            backoff_s, bound_by = self._doubled(elapsed_s, now_mono, options, interval_s), Bound.BACKOFF
+            first_s, longest_s = _first_s(options, interval_s), _longest_s(options, _LONGEST_S)
+            self.backoff_s = self._doubled(self.backoff_s, first_s, longest_s, now_mono - elapsed_s, now_mono)
+            backoff_s, bound_by = self.backoff_s, Bound.BACKOFF
         elif meaning is Meaning.REFUSED:
-            if self._is_new_refusal(self.refusal_s, elapsed_s, now_mono):
-                self.refusal_s = min(max(options.refused_min_s, 2.0 * self.refusal_s), _LONGEST_REFUSAL_S)
+            times = options.refused_min_s, _LONGEST_REFUSAL_S, now_mono - elapsed_s, now_mono
+            self.refusal_s = self._doubled(self.refusal_s, *times)
             self._refused_by = described_refusal(status, headers)
             backoff_s, bound_by = self.refusal_s, Bound.REFUSED
         elif meaning is Meaning.ERROR and options.adaptive_factor:
             delay_s = min(2.0 * interval_s, options.adaptive_max_s)
             self.latency_s = max(self.latency_s, delay_s / options.adaptive_factor)
-        elif meaning is not Meaning.ERROR and self.is_remembered:
+        elif meaning is not Meaning.ERROR:
             self._halve(meaning, options, interval_s)
         if not backoff_s and not headers:
             return ()
@@ -190,12 +192,16 @@ class Demand:
                 return Meaning.REFUSED
         return meaning
 
-    def _doubled(self, elapsed_s: float, now_mono: float, options: PacingOptions, interval_s: float) -> float:
-        """Return the backoff of pages after an answer that means BUSY."""
-        if self._is_new_refusal(self.backoff_s, elapsed_s, now_mono):
-            first_s = _first_s(options, interval_s)
-            self.backoff_s = min(max(first_s, 2.0 * self.backoff_s), _longest_s(options, _LONGEST_S))
-        return self.backoff_s
+    def _doubled(
+        self, backoff_s: float, first_s: float, longest_s: float, started_mono: float, now_mono: float
+    ) -> float:
+        """Return a backoff after an answer that sets or doubles it, and record the time of the answer.
+
+        An answer to a request that started before a backoff was last set does not double the backoff.
+        """
+        is_new = not backoff_s or started_mono > self._refused_mono
+        self._refused_mono = now_mono
+        return min(max(first_s, 2.0 * backoff_s), longest_s) if is_new else backoff_s
 
     def _halve(self, meaning: Meaning, options: PacingOptions, interval_s: float) -> None:
         self.backoff_s = _halved(self.backoff_s, _first_s(options, interval_s))
@@ -210,9 +216,8 @@ class Demand:
 
         No jitter is added: robots.txt is fetched again right after this backoff, and the host must be open by then.
         """
-        if self._is_new_refusal(self.fetch_backoff_s, elapsed_s, now_mono):
-            doubled_s = max(_first_fetch_s(options), 2.0 * self.fetch_backoff_s)
-            self.fetch_backoff_s = min(doubled_s, _longest_s(options, _LONGEST_FETCH_S))
+        first_s, longest_s = _first_fetch_s(options), _longest_s(options, _LONGEST_FETCH_S)
+        self.fetch_backoff_s = self._doubled(self.fetch_backoff_s, first_s, longest_s, now_mono - elapsed_s, now_mono)
         own = Pace(self.fetch_backoff_s, Bound.BACKOFF)
         return self._close(headers, self.fetch_backoff_s, own, now_mono, now_wall, options)
 
@@ -297,11 +302,6 @@ class Demand:
         return self._answered or self.latency_s > 0.0 or self.remembered_until_mono > -inf
 
     @property
-    def is_remembered(self) -> bool:
-        """Whether any backoff is remembered."""
-        return bool(self.backoff_s or self.fetch_backoff_s or self.refusal_s)
-
-    @property
     def remembered_until_mono(self) -> float:
         """When this object may be forgotten: all backoffs, the quota and the denials have become too old by then."""
         return max(self._backoff_until_mono, self.quota_until_mono, self._denials_until_mono)
@@ -310,15 +310,6 @@ class Demand:
     def _backoff_until_mono(self) -> float:
         longest_s = max(self.backoff_s, self.fetch_backoff_s, self.refusal_s)
         return max(self.closing.until_mono, self._learnt_mono) + min(longest_s, DAY_S)
-
-    def _is_new_refusal(self, backoff_s: float, elapsed_s: float, now_mono: float) -> bool:
-        """Return whether an answer sets or doubles ``backoff_s``, and record the time of the answer.
-
-        An answer to a request that started before the backoff was last set does not double the backoff.
-        """
-        is_new = not backoff_s or now_mono - elapsed_s > self._refused_mono
-        self._refused_mono = now_mono
-        return is_new
 
     def _close(
         self,

@@ -76,20 +76,18 @@ class FetchLines:
             ended_mono = self._ended.take(host, now_mono)
             earlier_mono = NEVER if ended_mono == NEVER else self._earlier.take(host, now_mono)
             line = self._lines[host] = _FetchLine(earlier_mono, ended_mono)
-        wait_s = line.asked * floor_s
+        wait_s, is_held = line.asked * floor_s, False
         line.asked += 1
         try:
             if wait_s > LONG_S and not line.long_wait:
                 line.long_wait = True
                 self._publish(LongWait(host, url, wait_s, Bound.FLOOR, ""))
-            await line.place.acquire()
-            try:
-                while (wait_s := line.due_mono(floor_s) - self._clock.monotonic()) > 0.0:
-                    await self._clock.sleep(wait_s)
-            except BaseException:
-                line.place.release()
-                raise
+            is_held = await line.place.acquire()
+            while (wait_s := line.due_mono(floor_s) - self._clock.monotonic()) > 0.0:
+                await self._clock.sleep(wait_s)
         except BaseException:
+            if is_held:
+                line.place.release()
             self._left(host, line)
             raise
 

@@ -188,7 +188,7 @@ def joined(ours: HostState, theirs: HostState, passed_s: float) -> HostState:
     return replace(ours, noted_by=noted_by, asked_s=asked_s, answers=answers, answers_s=answers_s)
 
 
-MemoryOf: TypeAlias = "Callable[[str], HostMemory]"
+MemoryOf: TypeAlias = "Callable[[str], HostMemory | None]"
 """A function that returns the memory of a scope: host, address or domain."""
 
 

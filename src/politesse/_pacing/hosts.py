@@ -59,6 +59,7 @@ from asyncio import Future, _get_running_loop
 from bisect import insort
 from collections import Counter, OrderedDict, defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count, islice
 from math import inf
 from operator import itemgetter
@@ -284,6 +285,7 @@ class LocalPermit:
         return self.lines is not None and not self.lines.closed and self.paced.renew(self, self.lines.monotonic())
 
 
+@dataclass(slots=True, eq=False)
 class Watcher:
     """A callback of ``when_ready`` in line.
 
@@ -294,13 +296,10 @@ class Watcher:
         is_told: whether it was called; it may then take its permit by ``try_start``.
     """
 
-    __slots__ = ("callback", "is_told", "lane", "order")
-
-    def __init__(self, lane: Lane, order: int, callback: Callable[[], None]) -> None:
-        self.lane: Lane = lane
-        self.order: int = order
-        self.callback: Callable[[], None] = callback
-        self.is_told: bool = False
+    lane: Lane
+    order: int
+    callback: Callable[[], None]
+    is_told: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -471,7 +470,9 @@ class Host:
         called, self.called = self.called, None
         if called is not None:
             for scope in called.lane.scopes:
-                scope.uncall(called.lane)
+                if scope.called is called.lane:
+                    scope.called = None
+                    scope.look_soon()
 
     def limit(self, options: PacingOptions, now_mono: float) -> None:
         """Replace the options."""
@@ -581,17 +582,12 @@ class Host:
             look_mono = min(look_mono, start.ready_mono)
             if start.yields_until_mono <= now_mono:  # a later request would delay this one
                 break
-        if hosts.is_scoped:
-            self._leave_scopes()
+        for lane in self.line if hosts.is_scoped else ():  # none is due, or one is called: no lane stands in a scope
+            if lane.queued_mono is not None:
+                lane.leave_scopes()
         if due is None and look_mono < inf:
             hosts.wakeups.look_at(self, look_mono)
         return due
-
-    def _leave_scopes(self) -> None:
-        """No waiter may start now, or one was called: let no lane stand in the lines of scopes."""
-        for lane in self.line:
-            if lane.queued_mono is not None:
-                lane.leave_scopes()
 
     def on_time(self, now_mono: float) -> None:
         """Do what is due: tell a callback, let it lapse, call the next waiter, or forget the host."""
@@ -692,11 +688,6 @@ class Host:
             return self.under_way[0]
         full = (scope for lane in self.line for scope in lane.scopes if lane.queued_mono is not None and scope.is_full)
         return next((next(iter(scope.under_way)) for scope in full), None)
-
-    @property
-    def held_by(self) -> str:
-        """The URL of ``holder``; empty if there is none."""
-        return "" if self.holder is None else self.holder.url
 
     @property
     def waiting(self) -> int:
@@ -921,19 +912,13 @@ class Scope:
             if self.ready_mono > now_mono:
                 self.hosts.wakeups.look_at(self, self.ready_mono)
             else:
-                self.hosts.forget_scope(self)
+                del self.hosts.by_kind[self.kind, self.name]
                 self.kept.keep(self.name, self.last_mono, now_mono)
 
     def look_soon(self) -> None:
         """Let the lanes in line try in the next step: the caller is in the middle of a change."""
         if self.line or not self.users:
             self.hosts.wakeups.look_at(self, self.hosts.monotonic())
-
-    def uncall(self, lane: Lane) -> None:
-        """The waiter that was called has not started."""
-        if self.called is lane:
-            self.called = None
-            self.look_soon()
 
     def start(self, permit: LocalPermit, now_mono: float) -> None:
         """Count a request as under way."""
@@ -1047,7 +1032,7 @@ class Hosts:
         self.recalls: Recalls | None = None
         self.wakeups: Wakeups = Wakeups(clock)
         self.expiry: PermitExpiry = PermitExpiry(
-            clock, self.options.max_turn_s, self._permits, publisher, self._look_behind_permit
+            clock, self.options.max_turn_s, self.under_way, publisher, self._look_behind_permit
         )
         self.waiting: int = 0
         self.in_flight: int = 0
@@ -1060,7 +1045,7 @@ class Hosts:
         self.is_scoped: bool = resolver is not None and self.options.is_scoped
         self._is_by_address = self.is_scoped and self.options.key == "address"
         self.limits: dict[str, Limit] = {}
-        self._scopes: dict[tuple[str, str], Scope] = {}
+        self.by_kind: dict[tuple[str, str], Scope] = {}
         self._memory: MemoryOf | None = None
         self._recalls_of: dict[str, Recalls] = {}
         self._looking_up: dict[object, Callable[[], None]] = {}  # callbacks whose address is not known yet
@@ -1090,10 +1075,10 @@ class Hosts:
         if self._memory is None:
             self._memory = memory
             kept_s = self.marks.requested.kept_s
-            self.recalls = Recalls(memory(self.options.key), self.clock, kept_s, self._recalled)
+            self.recalls = Recalls(partial(memory, self.options.key), self.clock, kept_s, self._recalled)
             for kind in self.limits:
                 kept_s = self._marks_of(kind).requested.kept_s
-                self._recalls_of[kind] = Recalls(memory(kind), self.clock, kept_s, self._recalled)
+                self._recalls_of[kind] = Recalls(partial(memory, kind), self.clock, kept_s, self._recalled)
             for host in self.by_name.values():
                 self._recall(host)
 
@@ -1340,7 +1325,7 @@ class Hosts:
         """
         now_mono = self.monotonic()
         hosts = chain(list(self.by_name.values()), self._resting(now_mono))
-        scopes = {scope.name: scope.snapshot(now_mono) for scope in self._scopes.values()}
+        scopes = {scope.name: scope.snapshot(now_mono) for scope in self.by_kind.values()}
         return scopes | {host.name: host.snapshot(now_mono) for host in hosts}
 
     def _resting(self, now_mono: float) -> Iterator[Host]:
@@ -1389,13 +1374,9 @@ class Hosts:
         last_mono = self.marks.requested.look_up(fetch.host) if paced is None else paced.last_mono
         return [last_mono, *(self._scope(*key).last_mono for key in fetch.limits)]
 
-    def under_way(self) -> Sequence[Permit]:
+    def under_way(self) -> list[LocalPermit]:
         """Return all permits that have not ended."""
-        return list(self._permits())
-
-    def _permits(self) -> Iterator[LocalPermit]:
-        for host in self.by_name.values():
-            yield from host.under_way
+        return [permit for host in self.by_name.values() for permit in host.under_way]
 
     def take_over(self, permits: Iterable[Permit]) -> None:
         """Go on with the permits of an earlier pacer, which is closed; their hosts become active here."""
@@ -1419,7 +1400,7 @@ class Hosts:
 
     def __len__(self) -> int:
         """How many hosts are active, and how many addresses and domains with a limit."""
-        return len(self.by_name) + len(self._scopes)
+        return len(self.by_name) + len(self.by_kind)
 
     def __repr__(self) -> str:
         return f"<Hosts: {len(self)} busy, {self.waiting} waiting, {self.in_flight} in flight>"
@@ -1457,10 +1438,6 @@ class Hosts:
             host.forget_lane(key)
         if host.closed_mono != NEVER:
             self.reports.opened(host)  # last: a subscriber may take a turn, which needs a host that is known
-
-    def forget_scope(self, scope: Scope) -> None:
-        """Forget a scope that no lane has."""
-        del self._scopes[scope.kind, scope.name]
 
     def report_wait(self, permit: LocalPermit, now_mono: float) -> None:
         """Publish a long wait that begins: behind a request that is held for long, or for a time that is far away."""
@@ -1548,10 +1525,10 @@ class Hosts:
             callback()
 
     def _scope(self, kind: str, name: str) -> Scope:
-        scope = self._scopes.get((kind, name))
+        scope = self.by_kind.get((kind, name))
         if scope is None:
             requested, recalls = self._marks_of(kind).requested, self._recalls_of.get(kind)
-            scope = self._scopes[kind, name] = Scope(self, kind, name, self.limits[kind], requested, recalls)
+            scope = self.by_kind[kind, name] = Scope(self, kind, name, self.limits[kind], requested, recalls)
         return scope
 
     def _scope_keys(self, name: str) -> list[tuple[str, str]]:

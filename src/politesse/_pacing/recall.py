@@ -45,7 +45,9 @@ class Recalls:
         is_closed: whether no host is recalled any more.
     """
 
-    def __init__(self, memory: HostMemory, clock: Clock, kept_s: float, recalled: Callable[[Recalled], None]) -> None:
+    def __init__(
+        self, memory: Callable[[], HostMemory | None], clock: Clock, kept_s: float, recalled: Callable[[Recalled], None]
+    ) -> None:
         self._memory = memory
         self._clock = clock
         self._recalled = recalled
@@ -78,7 +80,8 @@ class Recalls:
 
     def note(self, host: Recalled) -> None:
         """Tell the memory that the state of a host has changed. The memory reads the state later."""
-        self._memory.note(host.name, partial(self._state, host))
+        if (memory := self._memory()) is not None:
+            memory.note(host.name, partial(self._state, host))
 
     def close(self) -> None:
         """End all recalls."""
@@ -89,7 +92,8 @@ class Recalls:
     async def _recall(self, host: Recalled) -> None:
         state, passed_s = None, None
         try:
-            state = await self._memory.recall(host.name)
+            memory = self._memory()
+            state = None if memory is None else await memory.recall(host.name)
             clock = self._clock
             passed_s = 0.0 if state is None else state.passed_s(self._run, clock.wall(), clock.monotonic())
         except StoreError:

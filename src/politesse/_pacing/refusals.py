@@ -105,11 +105,6 @@ def is_served(status: int) -> bool:
     return status < _SERVER_ERROR and status != _TOO_MANY
 
 
-def may_close(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether an answer may close its host, alone or together with earlier answers."""
-    return meaning_of(status, headers) not in (Meaning.SUCCESS, Meaning.OTHER) or not PACE_HEADERS.isdisjoint(headers)
-
-
 def described_refusal(status: int, headers: Mapping[str, str]) -> str:
     """Return the status and the headers by which an answer refuses, such as ``402, crawler-price: USD 0.01``."""
     words = [str(status)]

@@ -63,7 +63,9 @@ class Reports:
         """Publish a long wait, unless the last wait that was published for the host has the same cause."""
         if host.long_wait is not bound_by:
             host.long_wait = bound_by
-            self.publish(LongWait(host.name, waiter.url, wait_s, bound_by, host.held_by))
+            holder = host.holder
+            held_by = "" if holder is None else holder.url
+            self.publish(LongWait(host.name, waiter.url, wait_s, bound_by, held_by))
 
     def waited(self, host: Host, waiter: LocalPermit, waited_s: float) -> None:
         """Publish a long wait at its end if none was published before. After a short wait, forget the last cause."""

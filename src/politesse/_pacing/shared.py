@@ -20,15 +20,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from dataclasses import fields, replace
-from functools import cache, lru_cache, partial, reduce
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from politesse._base.text import needing
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
-from politesse._pacing.hosts import give_back_all
-from politesse._pacing.making import fleet_wire, make_pacer
+from politesse._pacing.hosts import Hosts, give_back_all
 from politesse._pacing.marks import Marks
 from politesse._pacing.pace import PacingOptions, known_limited
 from politesse.clock import Clock, SystemClock
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.pacer import FleetPacer
-    from politesse._pacing.host_state import HostMemory, HostState, MemoryOf
-    from politesse._pacing.hosts import Hosts
+    from politesse._pacing.fleet.wire import FleetWire
+    from politesse._pacing.host_state import HostMemory, MemoryOf
     from politesse._pacing.requests import FetchPermit, PacedLine, Permit, TurnRequest
     from politesse.ports import Resolver
     from politesse.status import HostStatus
@@ -115,23 +115,27 @@ class SharedPacer:
             self._shares.clear()
             self._used = self.options
             self._publisher = Publisher(EventLog())  # an event is logged once, not for each gate
-            pacer = self.pacer = make_pacer(
-                self.options,
-                clock=self.clock,
-                publisher=self._publisher,
-                jitter=self._jitter,
-                marks=self.marks.__getitem__,
-                resolver=self._resolver or share.resolver,
-                fleet=None if self.fleet is None else fleet_wire(self.fleet),
-            )
+            pacer = self.pacer = self._made(self._resolver or share.resolver)
             self._loop = loop
         self._shares[share] = self._publisher.subscribe(share.publisher.forward)
         if share.memory is not None:
-            pacer.remember(partial(_OldestMemory, self._shares))
+            pacer.remember(partial(_oldest_memory, self._shares))
         self.settle(self._limited_hosts())
         if earlier is not None:
             pacer.take_over(earlier.under_way())
         return pacer
+
+    def _made(self, resolver: Resolver | None) -> AnyPacer:
+        """Return a new pacer: Hosts, or for a fleet a FleetPacer around Hosts."""
+        clock, publisher, marks = self.clock, self._publisher, self.marks.__getitem__
+        make = partial(Hosts, clock=clock, jitter=self._jitter, publisher=publisher, marks=marks, resolver=resolver)
+        if self.fleet is None:
+            return make(self.options)
+        from politesse._pacing.fleet.link import FleetLink  # noqa: PLC0415 - only a fleet needs these
+        from politesse._pacing.fleet.pacer import FleetPacer  # noqa: PLC0415
+
+        link = FleetLink(wire_of(self.fleet), self.fleet, clock=clock, publisher=publisher)
+        return FleetPacer(self.options, link, make, clock=clock, publisher=publisher)
 
     async def leave(self, share: GateShare) -> None:
         """Close the pacer if this was its last gate."""
@@ -168,6 +172,17 @@ class SharedPacer:
 
     def __repr__(self) -> str:
         return f"<SharedPacer of {len(self._shares)} gates: {self.pacer!r}>"
+
+
+def wire_of(fleet: FleetOptions) -> FleetWire:
+    """Return a new wire to the Redis of a fleet; the wire is not connected yet.
+
+    Raises:
+        ConfigurationError: the URL of the fleet is not a URL of Redis, or the extra ``redis`` is missing.
+    """
+    with needing(f"fleet={fleet!r}: pacing by a fleet", "redis", ConfigurationError):
+        from politesse._pacing.fleet.wire import wire_to  # noqa: PLC0415 - an extra
+    return wire_to(fleet.url)
 
 
 _OfClock: TypeAlias = "tuple[str | None, defaultdict[str, Marks], WeakValueDictionary[tuple[object, ...], SharedPacer]]"
@@ -220,34 +235,13 @@ def different_options(one: PacingOptions, other: PacingOptions) -> str:
     return ", ".join(f"{name}={mine!r} and {name}={theirs!r}" for name, mine, theirs in pairs if mine != theirs)
 
 
-class _OldestMemory:
-    """The memory of the gate that has been open for longest; see ``HostMemory``.
-
-    Args:
-        shares: the open gates.
-        scope: ``"host"``, ``"address"`` or ``"domain"``.
-    """
-
-    def __init__(self, shares: Iterable[GateShare], scope: str) -> None:
-        self._shares = shares
-        self._scope = scope
-
-    async def recall(self, key: str, /) -> HostState | None:
-        """See HostMemory."""
-        memory = self._memory()
-        return None if memory is None else await memory.recall(key)
-
-    def note(self, key: str, take: Callable[[], HostState], /) -> None:
-        """See HostMemory."""
-        memory = self._memory()
-        if memory is not None:
-            memory.note(key, take)
-
-    def _memory(self) -> HostMemory | None:
-        make = next((share.memory for share in self._shares if share.memory is not None), None)
-        return None if make is None else make(self._scope)  # None if no open gate has a store that outlives it
+def _oldest_memory(shares: Iterable[GateShare], scope: str) -> HostMemory | None:
+    """Return the memory of the gate that is open for longest, of those with a store that outlives it; or None."""
+    make = next((share.memory for share in shares if share.memory is not None), None)
+    return None if make is None else make(scope)
 
 
+@dataclass(eq=False, repr=False)
 class GateShare:
     """The share of a gate in a pacer, which it joins at its first use; see ``Pacer``.
 
@@ -262,26 +256,20 @@ class GateShare:
         limits: the ``min_delay_s`` and ``max_concurrent`` of each host with limits at this gate; None for the options.
     """
 
-    def __init__(
-        self,
-        find: Callable[[], SharedPacer],
-        options: PacingOptions,
-        publisher: Publisher,
-        memory: MemoryOf | None,
-        resolver: Resolver | None,
-    ) -> None:
-        self.options = options
-        self.publisher = publisher
-        self.memory: MemoryOf | None = None if memory is None else cache(memory)
-        self.resolver = resolver
-        self.limits: dict[str, Limits] = {}
-        self._find = find
-        self._shared: SharedPacer | None = None
-        self._pacer: AnyPacer | None = None
-        self._open: AnyPacer | None = None  # the pacer while the gate is open: the short way for each turn
-        self._waits: set[asyncio.Task[object]] = set()
-        self._callbacks: dict[object, Callable[[], None]] = {}  # keeps the order in which the callbacks came
-        self._closed = False
+    _find: Callable[[], SharedPacer]
+    options: PacingOptions
+    publisher: Publisher
+    memory: MemoryOf | None
+    resolver: Resolver | None
+    limits: dict[str, Limits] = field(default_factory=dict, init=False)
+    _shared: SharedPacer | None = field(default=None, init=False)
+    _pacer: AnyPacer | None = field(default=None, init=False)
+    _open: AnyPacer | None = field(default=None, init=False)  # the pacer while the gate is open: the short way
+    _waits: set[asyncio.Task[object]] = field(default_factory=set, init=False)
+    _callbacks: dict[object, Callable[[], None]] = field(
+        default_factory=dict, init=False
+    )  # in the order of their calls
+    _closed: bool = field(default=False, init=False)
 
     @property
     def pacer(self) -> AnyPacer:

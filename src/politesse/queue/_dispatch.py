@@ -45,7 +45,7 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 from politesse._base.checks import AsyncOnly, check_priority
-from politesse._base.tasks import current_task, is_ended_with_task
+from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
 from politesse._gate.turn import ENTERED, Turn, entered_turns
 from politesse._gate.turns import granted, try_turn, try_turns
@@ -61,7 +61,6 @@ from politesse.queue._hosts import (
     QueuedUrl,
     StallWatch,
     Trail,
-    WaitingTasks,
 )
 from politesse.queue._results import QueueClosed, QueuedTurn, check_in_loop, described, is_given_up
 from politesse.queue._robots import CLOSURES, MAX_FETCHING, Patience, RobotsPrefetcher

@@ -42,15 +42,14 @@ pacer serves its line first come, first served, also among hosts that share an a
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import logging
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
+from politesse._base.tasks import WaitingTasks
 from politesse.queue._sitemap_file import latest_wall
 
 if TYPE_CHECKING:
@@ -111,35 +110,6 @@ _NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
     HostEvent.EMPTIED: dict.fromkeys(_OUTSIDE, HostPhase.EMPTY),
 }
 """The table of the module: the next phase by event and phase. A phase that is missing does not change."""
-
-
-class WaitingTasks(OrderedDict[asyncio.Future[None], None]):
-    """A FIFO of tasks. If a woken task is cancelled, the FIFO wakes the next task."""
-
-    async def wait(self) -> None:
-        """Wait to be woken."""
-        woken = asyncio.get_running_loop().create_future()
-        self[woken] = None
-        try:
-            await woken
-        except asyncio.CancelledError:
-            self.pop(woken, None)
-            if not woken.cancelled():
-                self.wake()
-            raise
-
-    def wake(self) -> None:
-        """Wake the task that has waited for the longest time."""
-        while self:
-            woken, _ = self.popitem(last=False)
-            if not woken.done():
-                woken.set_result(None)
-                return
-
-    def wake_all(self) -> None:
-        """Wake all tasks."""
-        while self:
-            self.wake()
 
 
 class StallWatch:

@@ -39,7 +39,7 @@ import os
 import reprlib
 from collections import deque
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import uuid4
 
 from politesse._base.checks import check_priority
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from politesse.queue._hosts import QueuedUrl
+
+    Contents: TypeAlias = "tuple[deque[JournalRow], list[JournalRow], set[int], list[str], int]"
 
 Item = TypeVar("Item")
 
@@ -108,16 +110,6 @@ class JournalRow(NamedTuple):
     trail: Trail
 
 
-class Contents(NamedTuple):
-    """The URLs of a journal, those that failed, the digests of all, the faults of its rows, and the last number."""
-
-    rows: deque[JournalRow]
-    failed: list[JournalRow]
-    seen: set[int]
-    damages: list[str]
-    last: int
-
-
 class Journal:
     """The journal of a queue, in an SQLite file of politesse, which may also have the tables of a store.
 
@@ -154,7 +146,9 @@ class Journal:
         self.resumed: int = 0
         self.seen: SeenUrls = SeenUrls()
         self._reading = asyncio.Lock()
-        self._unread: Contents | None = None
+        self._rows: deque[JournalRow] | None = None  # those that are not resumed yet; None before the file was read
+        self._failed: list[JournalRow] = []
+        self._last = 0  # the largest number in the file
         self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out
         self._kept: dict[int, int] = {}  # by digest: the numbers of the rows that outlive the turn of their URL
         self._changes: list[Change] = []
@@ -180,24 +174,24 @@ class Journal:
     async def _read(self) -> None:
         if self.is_open:
             return
-        if self._unread is None:
+        if self._rows is None:
             self._mark = uuid4().hex  # the mark is made here, because a queue may be created before a fork
             try:
                 await self._file.write(self._take_over, None)
             except StoreError as error:
                 raise StoreError(f"the journal {self._name} cannot be opened: {error}") from error
-            self._unread = await self._file.read(read_contents, None)
-            self.seen.earlier = self._unread.seen
-            self._resume((), self._unread.last)  # new URLs get later numbers, even if no row is resumed
-            for damage in self._unread.damages:
+            contents = await self._file.read(read_contents, None)
+            self._rows, self._failed, self.seen.earlier, damages, self._last = contents
+            self._resume((), self._last)  # new URLs get later numbers, even if no row is resumed
+            for damage in damages:
                 logger.warning("the journal %s has a damaged row, which is left as it is: %s", self._name, damage)
-        rows, failed = self._unread.rows, self._unread.failed
+        rows, failed = self._rows, self._failed
         if self._retry_failed:
             rows.extend(failed)
             failed.clear()
         while rows:
             batch = [rows.popleft() for _ in range(min(_ROWS, len(rows)))]
-            self._resume(batch, self._unread.last)
+            self._resume(batch, self._last)
             self.resumed += len(batch)
             await asyncio.sleep(0)
         self.is_open = True
@@ -289,7 +283,7 @@ class Journal:
 
     def is_resumed(self, queued: QueuedUrl[Item]) -> bool:
         """Return whether the URL is left from an earlier run and was not put again since."""
-        return self._unread is not None and queued.number <= self._unread.last
+        return queued.number <= self._last
 
     def keep(self, queued: QueuedUrl[Item], *, as_failed: bool = False) -> None:
         """Keep the row of a URL although its turn ends: the next run repeats the URL, or may do so if it has failed."""
@@ -386,7 +380,10 @@ def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
 
 
 def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
-    """Read the file; a row that cannot be queued is described, and stays in the file."""
+    """Read the file: its URLs, those that failed, the digests of all, the faults of its rows, and the last number.
+
+    A row that cannot be queued is described, and stays in the file.
+    """
     rows, failed, damages, last = deque[JournalRow](), [], [], 0
     for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
         last = number
@@ -399,7 +396,7 @@ def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
         except (InvalidURL, TypeError, ValueError, RecursionError) as error:
             damages.append(f"number {number}: {shortened(str(error))}")
     seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
-    return Contents(rows, failed, seen, damages, last)
+    return rows, failed, seen, damages, last
 
 
 def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, *more: object) -> JournalRow:

@@ -46,11 +46,12 @@ from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from politesse._base.tasks import WaitingTasks
     from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
-    from politesse.queue._hosts import HostQueue, OriginQueue, WaitingTasks
+    from politesse.queue._hosts import HostQueue, OriginQueue
 
     Learning: TypeAlias = asyncio.Task[Judged]
 

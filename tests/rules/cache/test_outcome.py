@@ -69,7 +69,7 @@ def at(wall: float) -> Moment:
 
 def advance(copy: Copy | None, result: FetchResult, now_wall: float, policy: AccessPolicy, jitter: float) -> Copy:
     before = Copy.of_record(Origin.of(URL), "/robots.txt", Record(None, None)) if copy is None else copy
-    return outcome.advance(before, result, policy.meaning_of(result), at(now_wall), policy, jitter)
+    return outcome.advance(before, result, at(now_wall), policy, jitter)
 
 
 def standing(copy: Copy | None, now_wall: float, policy: AccessPolicy) -> Standing | None:
