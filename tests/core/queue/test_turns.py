@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from politesse import ClosedError, Gatekeeper, HostPolicy, Reason
+from politesse import ClosedError, Gatekeeper, HostPolicy, PacingOptions, Reason
 from politesse.errors import TurnHeld, WrongEventLoop
 from politesse.events import Decided, Event
 from politesse.queue import PoliteQueue, QueueClosed, QueueStatistics
@@ -204,6 +204,28 @@ async def test_producers_wait_for_room_that_workers_have_overdrawn(queue: Queue)
         queue.put_nowait(f"{A}/3")
     await apart(work())
     await producer
+
+
+async def test_room_for_a_producer_that_is_cancelled_as_it_comes_goes_to_the_next() -> None:
+    async with made(ManualClock(), maxsize=1, pacing=PacingOptions(min_delay_s=0.0)) as queue:
+        await queue.gate.check(A)
+        await queue.put(f"{A}/1")
+        first, second = (asyncio.create_task(queue.put(f"{A}/{number}")) for number in (2, 3))
+        await settle()
+        async with queue.turn():
+            first.cancel()
+            await settle()
+            assert (first.cancelled(), second.done(), queue.qsize()) == (True, True, 1)
+
+
+async def test_a_host_whose_turns_have_all_ended_is_ready_when_a_url_is_put() -> None:
+    async with made(ManualClock(), pacing=PacingOptions(min_delay_s=0.0)) as queue:
+        await queue.gate.check(A)
+        for number in range(2):
+            await queue.put(f"{A}/{number}")
+            assert queue.statistics().ready == 1
+            async with queue.turn():
+                pass
 
 
 async def test_second_turn_is_at_another_host_or_refused_where_the_task_would_wait_for_itself(queue: Queue) -> None:
