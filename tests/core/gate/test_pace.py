@@ -140,6 +140,17 @@ async def test_long_line_of_requests_for_robots_txt_is_published_once() -> None:
     assert [event.host for event in waits] == ["example.com"]
 
 
+async def test_a_long_wait_for_the_same_cause_is_published_again_after_a_short_wait() -> None:
+    async with TimedGate({SITE: "User-agent: *\nCrawl-delay: 70\n"}) as gate:
+        waits, numbers = events_of(gate, LongWait), []
+        for pause_s in (0.0, 0.0, 50.0, 0.0, 0.0):
+            await gate.clock.sleep(pause_s)
+            await gate.visit()
+            numbers.append(len(waits))
+    assert numbers == [1, 1, 1, 2, 2]
+    assert {event.bound_by for event in waits} == {Bound.CRAWL_DELAY}
+
+
 async def test_unreachable_port_does_not_hold_up_the_pages_of_its_host() -> None:
     cache = CacheOptions(retry_min_s=60.0, retry_max_s=60.0)
     async with TimedGate({SITE: "User-agent: *\nCrawl-delay: 100\n", f"{SITE}:8443": 500}, cache=cache) as gate:
