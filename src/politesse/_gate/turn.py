@@ -93,8 +93,8 @@ class Turn:
     def observe(self, status: int, headers: Headers | None = None) -> None:
         """Record the answer of the server as soon as its headers arrive: the headers set the pace of this host.
 
-        A 429 or 503 closes the host from now on, for all other turns as well. Other refusals may close the host, too:
-        see the guide "When a site refuses". The response time is measured up to this call, so a long body does not
+        A 429, 502, 503 or 504 closes the host from now on, for all other turns as well. Refusals may close it, too: see
+        the guide "When a site refuses". The response time is measured up to this call, so a long body does not
         count. The call has no effect after the end of the turn, or after an integration has recorded the answer to its
         own request.
 

@@ -6,16 +6,17 @@ has ended. So two tasks that follow redirects to each other's host cannot wait f
 A verdict is made before the wait, and the wait may be long. The URL is judged again only if its permission is no longer
 current: the copy of robots.txt, the host policy, or a tdmrep.json that is enforced was replaced. The expiry of a copy
 during the wait does not count. Otherwise a robots.txt with a lifetime shorter than the pause of its host would
-postpone the turn for ever. If the copy is older than a day, the verdict is made again (RFC 9309 2.4).
+postpone the turn for ever. If the copy is older than a day, the verdict is made again (RFC 9309 2.4). So it is after
+the expiry of a failure, which permits pages only in report mode.
 
-    check -> wait -> current, copy younger than a day ------------------------------------------> turn
+    check -> wait -> current, copy younger than a day, no expired failure ----------------------> turn
                   -> new permission in the cache, with the same file --------------------------> turn
                   -> new permission with another file: give the permit back, wait again --------> as above
                   -> new permission denies: give the permit back, raise Disallowed
                   -> none is known: give the permit back, check (fetch), wait again ------------> as above
 
 A waiter that gives its permit back keeps its place in line. If no permission is known again after a further wait,
-the verdict holds. Otherwise files with short lifetimes would postpone the turn for ever.
+the verdict holds for a day. Otherwise files with short lifetimes would postpone the turn for ever.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Where to change what:
 * A new header that asks for a time without requests: let ``retry_after_s`` in ``_http/freshness.py`` read it, and add
   its name to ``PACE_HEADERS`` in ``refusals.py``.
 * A status or header that means BUSY or REFUSED: change ``meaning_of`` and the table in ``refusals.py``. Add the name of
-  the header to ``PACE_HEADERS``.
+  the header to ``PACE_HEADERS``, or it is never read, and its words to ``described_refusal``.
 * A header that marks a challenge: add it to ``_CHALLENGES`` and the table in ``refusals.py``. It counts for pages and
   for robots.txt.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``verdict.py`` and of ``state.lua``.

@@ -8,6 +8,7 @@
 Phases. A request is a LocalPermit from the call of ``start`` to its end::
 
     ASKED    due, nobody in line, room: three comparisons            GRANTED
+    ASKED    else, by ``try_start``                                  ENDED at once, with a NotYet
     ASKED    else                                                    WAITING: joins the line of its host
     WAITING  called: the host keeps its place free for it            resumes, and is GRANTED
     WAITING  called, and a change makes the start too early          waits again, at its place in line
@@ -16,18 +17,20 @@ Phases. A request is a LocalPermit from the call of ``start`` to its end::
                                                                      start if several requests may be under way
     GRANTED  ``give_back``                                           ENDED: no interval follows
 
-    phase of a host  fields that imply it                    it ends with
+    phase of a host  fields that imply it; the first counts  it ends with
     RECALLING        recalling                               the answer of the memory of an earlier process
     FULL             len(under_way) >= most                  an end, a ``give_back``, an expiry, another limit
     CALLED           called                                  the waiter takes its permit, or leaves; a change; OFFER_S
     QUEUED           lanes stand in the lines of scopes      a scope admits it; no waiter is due any more
-    CLOSED, SPACED   each lane is due later than now         the timer, a change
+    CLOSED, SPACED   a lane is due later than now, and no    the timer, a change
+                     later waiter may go first
     IDLE             no waiter                               a waiter; or the host is forgotten (``busy_until``)
 
-The rule of changes. Each event that may move a start ends in ``Host.changed``: it alone tells the memory, reckons the
-lanes, takes back a call that has become too early, and lets ``advance`` call the next waiter or set the timer. A lane
-keeps ``ready_mono`` for the short way. There it is infinite if the long way has to be taken: the time of day, a quota
-or a scope counts, or the host is being recalled.
+The rule of changes. Each event that may move a start ends in ``Host.changed``, which tells the memory, reckons all
+lanes, takes back a call that has become too early, and lets ``advance`` call the next waiter or set the timer. (With
+one request at a time, a start moves no other start before its end.) A lane keeps ``ready_mono`` for the short way.
+There it is infinite if the long way has to be taken: the time of day, a quota or a scope counts, or the host is being
+recalled.
 
 The rule of the line. Waiters start in the order of arrival, with one exception: a later waiter may go first if it
 delays no earlier one. So its request, and then the interval of the earlier one, must fit into the time before the
@@ -46,8 +49,9 @@ scope is held while another one is awaited, a host with thousands of waiters is 
 at an address take turns. All lines of scopes have the same order, in which the lanes became due, so no two lanes wait
 for each other. A later lane may go first if the earlier one has to wait elsewhere anyway (``Lane.start_elsewhere``).
 
-A waiter is a task, or a callback of ``when_ready``. The timer alone calls callbacks. A callback has OFFER_S to take its
-permit by ``try_start``; then it leaves the line, and the next waiter is called. A permit gets its start time (its
+A waiter is a task, or a callback of ``when_ready``. Callbacks are called by the timer, at the end of a recall, and at
+the close; never amid a change. A callback has OFFER_S to take its permit by ``try_start``; then it leaves the line, and
+the next waiter is called. A permit gets its start time (its
 stamp) when it is granted, not when its waiter is called: a task may resume late.
 """
 
@@ -551,7 +555,7 @@ class Host:
         return False
 
     def advance(self, now_mono: float, *, tells: bool = False) -> None:
-        """Call the waiter that may start now, or set the time of the next look. Only the timer ``tells`` callbacks."""
+        """Call the waiter that may start now, or set the time of the next look; amid a change, tell no callback."""
         if self.recalling:
             return
         called = self.called
