@@ -141,7 +141,7 @@ def turn_for(
     """
     if ENTERED.get() and entered_turns():
         gate.state.check_usable()
-        turn = claim_turn(gate.state, gate.name, lambda held: url in {held, spelt(held), sent_exactly(held)})
+        turn = claim_turn(gate.state, gate.name, lambda held: url == held or url in {spelt(held), sent_exactly(held)})
         if turn is not None:
             return _claimed(gate, turn, url)
     return TurnWait(gate, url, max_wait_s, exempt).take()
