@@ -10,9 +10,10 @@ import pytest
 from politesse import ConfigurationError, Dialect, Disallowed, Gatekeeper, HostPolicy, InvalidURL, Reason
 from politesse.events import Decided, Event, RobotsFetched
 from politesse.origin import MAX_URL_LENGTH
-from politesse.ports import FaultKind, FetchFault
+from politesse.ports import FaultKind, FetchFault, FetchResponse
 from politesse.testing import Answer, ScriptedFetcher
 from tests.core.gate.gates import PAGE, ROBOTS_TXT, SITE, Forgetful, ScriptedGate, lasting, moved
+from tests.support.events import events_of
 from tests.support.scripted import UA
 from tests.support.tasks import settle
 
@@ -255,6 +256,15 @@ async def test_events_report_fetches_and_decisions(gate: ScriptedGate) -> None:
     end()
     gate.peek(f"{SITE}/x")
     assert len(events) == 3
+
+
+async def test_event_says_whether_the_file_was_cut() -> None:
+    for truncated in (False, True):
+        answer = FetchResponse(200, ROBOTS_TXT, body=b"User-agent: *\nDisallow: /x\n", truncated=truncated)
+        async with ScriptedGate({SITE: answer}) as gate:
+            fetched = events_of(gate, RobotsFetched)
+            await gate.check(PAGE)
+        assert [event.truncated for event in fetched] == [truncated]
 
 
 async def test_statistics_count_every_verdict_once(gate: ScriptedGate) -> None:
