@@ -303,3 +303,13 @@ async def test_workers_rest_while_a_robots_txt_that_the_cache_has_dropped_is_fet
         async with asyncio.timeout(20):
             log = await drained(queue, workers=2, took_s=1.2)
     assert sorted(log.urls) == sorted(pages)
+
+
+async def test_origins_that_were_used_make_room_for_fetches_ahead_of_the_workers(queue: Queue) -> None:
+    first, later = ([f"https://{name}{number}.example" for number in range(100)] for name in "ab")
+    await put(queue, *(f"{origin}/1" for origin in first))
+    for _ in first:
+        await next_url(queue)
+    await put(queue, *(f"{origin}/1" for origin in later))
+    await settle(200)  # no worker waits
+    assert [queue.fetcher.count(origin) for origin in later] == [1] * 100
