@@ -215,6 +215,7 @@ class _Run:
         self._environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONSTARTUP"},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "DASK_LOGGING__DISTRIBUTED": "critical",  # a worker of Dask may log that its scheduler has ended first
             "HOME": str(folder),
             "PYTHONUNBUFFERED": "1",  # output and errors in the order of a terminal
             "PYTHONUTF8": "1",
