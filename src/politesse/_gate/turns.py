@@ -37,7 +37,7 @@ from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.verdict import CLOSED, Bound, NotYet, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Iterable
 
     from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
@@ -74,24 +74,23 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         def __await__(self) -> NoReturn:
             raise TypeError("a turn needs 'async with gate.turn(url) as turn', or 'turn = await gate.take_turn(url)'")
 
-    def __aenter__(self) -> Coroutine[object, object, Turn]:
+    async def __aenter__(self) -> Turn:
         if self._entered:
             raise RuntimeError("this turn was waited for already: call turn() for each 'async with'")
         self._entered = True
-        return self.take()
+        self._turn = turn = await self.take()
+        return turn.__enter__()
 
     async def __aexit__(self, *_: object) -> None:
         if self._turn is not None:
             self._turn.end()
 
-    async def take(self) -> Turn:  # noqa: C901 - the short way is one frame
+    async def take(self) -> Turn:
         """Wait for the turn, and return it. Raises the same errors as ``AgentView.turn``."""
         agent, max_wait_s, clock = self.agent, self.max_wait_s, self.agent.clock
         self._judge = agent.judged
         if max_wait_s is not None or self.exempt is not None:
             self._check_arguments()
-            if self.exempt is not None:
-                self._judge = partial(agent.exempted, reason=self.exempt)
         self._url = self.url if isinstance(self.url, str) else url_text(self.url)
         since_mono = clock.monotonic()
         deadline_mono = None if max_wait_s is None else since_mono + max_wait_s
@@ -109,11 +108,8 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
                 left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
                 permit = await agent.pacer.start(request, left_s, permit)
                 turn = self._granted_late(judged, permit) if permit.waited else Turn(verdict, permit, agent.state)
-                if turn is None:
-                    continue
-                if self._entered:
-                    self._turn = turn.__enter__()
-                return turn
+                if turn is not None:
+                    return turn
         except TooFar as far:
             # The error names the caller's limit, not the time that was left after the fetch of robots.txt.
             raise TooFar(far.host, far.not_yet, far.max_wait_s if max_wait_s is None else max_wait_s) from None
@@ -134,6 +130,8 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         if given is not None and (not isinstance(given, str) or not given.strip()):
             kind = ConfigurationError if isinstance(given, str) else ConfigurationTypeError
             raise kind(f"exempt={given!r:.100}: give the reason, as in exempt='our own server'")
+        if self.exempt is not None:
+            self._judge = partial(self.agent.exempted, reason=self.exempt)
 
     async def _learned(self, deadline_mono: float | None) -> Judged:
         """Fetch robots.txt, and return the verdict with its permission and copy; raises TooFar at the deadline."""
