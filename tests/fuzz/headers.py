@@ -206,7 +206,7 @@ def _observe(site: Site, headers: Mapping[str, str], status: int | None, *, elap
     if status is not None and meaning_of(status, headers) in (Meaning.BUSY, Meaning.REFUSED):
         assert backoff.closing.until_mono >= now_wall + min(1.0, pacing.backoff_min_s, pacing.backoff_max_s)
     assert backoff.closing.until_mono <= backoff.remembered_until_mono < math.inf
-    pace = backoff.slow(Pace(pacing.min_delay_s, Bound.FLOOR), now_wall, pacing)
+    pace = backoff.start(Pace(pacing.min_delay_s, Bound.FLOOR), (), now_wall, now_wall, pacing).pace
     assert pacing.min_delay_s <= pace.interval_s < math.inf
     if pace.bound_by is Bound.RATE_LIMIT:
         assert pace.interval_s <= pacing.backoff_max_s

@@ -12,8 +12,8 @@ The parts, from the gate inwards::
       |
     Hosts          hosts.py    the hosts of this process, with their lines, and the limits of addresses and domains
       |- Host, Lane, Scope, LocalPermit  hosts.py   the phases of a host and of a request: read this file first
-      |- Demand     demand.py      what the answers of a host ask for; refusals.py has the meanings of answers (pure)
-      |- earliest_start  pace.py   the formula for the next start, and PacingOptions (pure)
+      |- Demand     demand.py      what the answers of a host ask for, and the formula for the next start (pure)
+      |                            refusals.py has the meanings of answers, pace.py the stated paces (pure)
       |- Marks      marks.py       the last requests and demands, which stay in the process when the pacer closes
       |- Wakeups, PermitExpiry  timers.py   one heap for all hosts; permits that expire
       |- Reports    reports.py     events, long waits

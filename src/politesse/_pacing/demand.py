@@ -40,7 +40,7 @@ from politesse._base.constants import DAY_S
 from politesse._http.freshness import retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord, BackoffSnapshot
-from politesse._pacing.pace import Closing, Pace, PacingOptions, slower
+from politesse._pacing.pace import Closing, Pace, PacingOptions, Start, rates_hold_until, slower, visit_from
 from politesse._pacing.refusals import (
     SUCCESSES,
     IgnoredHeader,
@@ -53,7 +53,9 @@ from politesse._pacing.refusals import (
 from politesse.verdict import Bound, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+
+    from politesse.robots import RuleSet
 
 FETCH_CLOSING: Final = frozenset({429, 503})
 """These statuses of robots.txt close the host. The cache does not report a 503 that disallows only its own origin."""
@@ -221,14 +223,35 @@ class Demand:
         own = Pace(self.fetch_backoff_s, Bound.BACKOFF)
         return self._close(headers, self.fetch_backoff_s, own, now_mono, now_wall, options)
 
-    def slow(self, pace: Pace, now_mono: float, options: PacingOptions) -> Pace:
-        """Return the slowest of ``pace``, the adaptive delay and the quota."""
+    def start(
+        self, pace: Pace, timed: Collection[RuleSet], now_mono: float, now_wall: float, options: PacingOptions
+    ) -> Start:
+        """Return when a request may start, at the slowest of ``pace``, the adaptive delay and the quota.
+
+        Args:
+            pace: the interval before this request that is stated for ``now_wall``.
+            timed: all statements for the agent of this request if any of them depends on the time of day; otherwise
+                empty.
+            now_mono: the monotonic time.
+            now_wall: the Unix time.
+            options: the bounds.
+        """
         adaptive_s = min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
         if adaptive_s > pace.interval_s:
             pace = Pace(adaptive_s, Bound.ADAPTIVE)
         if now_mono < self.quota_until_mono:
             pace = slower(pace, Pace(self._quota_interval_s, Bound.RATE_LIMIT))
-        return pace
+        ready_mono, bound_by = self.last_mono + pace.interval_s, pace.bound_by
+        if timed:
+            ready_mono = min(ready_mono, now_mono + (rates_hold_until(timed, now_wall) - now_wall))
+        if ready_mono < self.closing.until_mono > now_mono:
+            ready_mono, bound_by = self.closing
+        if timed:
+            start_wall = now_wall + max(0.0, ready_mono - now_mono)
+            opens_wall = visit_from(timed, start_wall)
+            if opens_wall > start_wall:
+                ready_mono, bound_by = now_mono + (opens_wall - now_wall), Bound.VISIT_TIME
+        return Start(ready_mono, bound_by, pace, ready_mono - 2.0 * pace.interval_s)
 
     def close(self, until_mono: float, bound_by: Bound) -> None:
         """Close the host until ``until_mono``."""
@@ -244,7 +267,7 @@ class Demand:
 
     def snapshot(self, now_mono: float, options: PacingOptions) -> BackoffSnapshot:
         """Return a snapshot for the fleet."""
-        pace = self.slow(Pace(0.0, Bound.FLOOR), now_mono, options)
+        pace = self.start(Pace(0.0, Bound.FLOOR), (), now_mono, 0.0, options).pace
         closed_s = max(0.0, self.closing.until_mono - now_mono)
         backoffs = self.backoff_s, self.fetch_backoff_s, self.refusal_s
         return BackoffSnapshot(pace.interval_s, *backoffs, closed_s, self.closing.bound_by)

@@ -81,7 +81,6 @@ from politesse._pacing.pace import (
     PacingOptions,
     Start,
     bounded,
-    earliest_start,
     known_limited,
     longest_stated_s,
     stated_pace,
@@ -244,17 +243,38 @@ class LocalPermit:
         host = self.paced
         return TooFar(host.name, host.not_yet(self.lane), self.max_wait_s)
 
-    def observe(self, status: int, headers: Mapping[str, str] = _NO_HEADERS, /) -> None:
-        """Record the answer before the end of the request, so that a closure stops waiting requests at once."""
-        if self.lines is not None:
-            self.lines.answered(self, status, headers)
+    def observe(self, status: int | None, headers: Mapping[str, str] = _NO_HEADERS, /) -> None:
+        """Record an answer, so that a closure stops waiting requests at once; the first call measures its time.
+
+        ``status`` is None if the request ends without an answer.
+        """
+        hosts = self.lines
+        if hosts is None:
+            return
+        host, lane, demand = self.paced, self.lane, self.paced.demand
+        now_mono, now_wall = hosts.monotonic(), hosts.wall()
+        if self.answered_s is None:
+            self.answered_s = now_mono - self.started_mono
+            demand.rested(self.started_mono - self.before_mono, self.started_mono, host.options)
+        jitter = interval_s = 0.0  # nearly all answers do not need these values
+        is_plain = status is None or status in SUCCESSES or is_served(status)
+        if not is_plain or demand.backoff_s or demand.fetch_backoff_s or demand.refusal_s:
+            jitter, interval_s = hosts.jitter(), host.look(lane, now_mono, now_wall).pace.interval_s
+        ignored = demand.observe(status, headers, self.answered_s, now_mono, now_wall, host.options, jitter, interval_s)
+        if ignored:
+            hosts.reports.overruled(host.name, ignored)
+        if demand.closing.until_mono > now_mono:
+            host.changed(now_mono)
+            hosts.reports.closed(host, now_mono, now_wall, self.url, status)
+        elif len(host.under_way) < host.most or hosts.recalls is not None:
+            host.changed(now_mono)  # otherwise the end of the request reckons
 
     def end(self) -> None:
         """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
+        if self.lines is not None and self.answered_s is None:
+            self.observe(None)
         lines, self.lines = self.lines, None
         if lines is not None:
-            if self.answered_s is None:
-                lines.answered(self, None, _NO_HEADERS)
             lines.in_flight -= 1
             host, now_mono = self.paced, lines.monotonic()
             host.under_way.remove(self)
@@ -444,8 +464,7 @@ class Host:
         demand, timed, stated = self.demand, lane.timed, lane.stated
         if stated is None or timed:
             stated = lane.stated = stated_pace(lane.by_origin.values(), now_wall, self.options, lane.floor_s)
-        pace = demand.slow(stated, now_mono, self.options)
-        start = lane.start = earliest_start(demand.last_mono, pace, demand.closing, timed, now_mono, now_wall)
+        start = lane.start = demand.start(stated, timed, now_mono, now_wall, self.options)
         lane.is_volatile = bool(timed) or now_mono < demand.quota_until_mono
         lane.ready_mono = inf if lane.is_volatile or lane.scopes or self.recalling else start.ready_mono
         return start
@@ -625,19 +644,15 @@ class Host:
 
     # Requests under way
 
-    def stamp(self, permit: LocalPermit, now_mono: float) -> None:
-        """Record the start of a request in its permit, and as the last request, from which the next interval counts."""
-        demand = self.demand
-        self.marks += 1
-        permit.before_mono, permit.marks = demand.last_mono, self.marks
-        permit.started_mono = demand.last_mono = now_mono
-
     def grant(self, permit: LocalPermit, now_mono: float) -> None:
         """Let a request start now."""
         hosts = self.hosts
         permit.lines, permit.scopes = hosts, permit.lane.scopes
         self.under_way.append(permit)
-        self.stamp(permit, now_mono)
+        demand = self.demand
+        self.marks += 1
+        permit.before_mono, permit.marks = demand.last_mono, self.marks
+        permit.started_mono = demand.last_mono = now_mono
         for scope in permit.scopes:
             scope.start(permit, now_mono)
         hosts.in_flight += 1
@@ -655,7 +670,9 @@ class Host:
         if now_mono < start.ready_mono or len(self.under_way) > self.most:
             self.changed(now_mono)
             return False
-        self.stamp(permit, now_mono)
+        self.marks += 1
+        permit.before_mono, permit.marks = self.demand.last_mono, self.marks
+        permit.started_mono = self.demand.last_mono = now_mono
         for scope in permit.scopes:
             scope.last_mono = now_mono
         self.changed(now_mono)
@@ -1009,6 +1026,7 @@ class Hosts:
         waiting: how many tasks wait for a permit; callbacks do not count.
         in_flight: how many permits have not ended.
         closed: whether the pacer is closed.
+        jitter: see above.
         is_scoped: whether addresses or domains are paced, too.
         limits: the limit of each domain, of each address; the keys are ``"domain"`` and ``"address"``.
     """
@@ -1041,7 +1059,7 @@ class Hosts:
         self.waiting: int = 0
         self.in_flight: int = 0
         self.closed: bool = False
-        self._jitter = jitter
+        self.jitter = jitter
         self._orders = count()
         self.by_name: dict[str, Host] = {}
         self._options_of: dict[str, PacingOptions] = {}
@@ -1410,28 +1428,6 @@ class Hosts:
         return f"<Hosts: {len(self)} busy, {self.waiting} waiting, {self.in_flight} in flight>"
 
     # Called by hosts, lanes and permits
-
-    def answered(self, permit: LocalPermit, status: int | None, headers: Mapping[str, str]) -> None:
-        """Record an answer; the first call measures the response time."""
-        host, now_mono, now_wall = permit.paced, self.monotonic(), self.wall()
-        demand, lane = host.demand, permit.lane
-        if permit.answered_s is None:
-            permit.answered_s = now_mono - permit.started_mono
-            demand.rested(permit.started_mono - permit.before_mono, permit.started_mono, host.options)
-        jitter = interval_s = 0.0  # nearly all answers do not need these values
-        is_plain = status is None or status in SUCCESSES or is_served(status)
-        if not is_plain or demand.backoff_s or demand.fetch_backoff_s or demand.refusal_s:
-            jitter, interval_s = self._jitter(), host.look(lane, now_mono, now_wall).pace.interval_s
-        ignored = demand.observe(
-            status, headers, permit.answered_s, now_mono, now_wall, host.options, jitter, interval_s
-        )
-        if ignored:
-            self.reports.overruled(host.name, ignored)
-        if demand.closing.until_mono > now_mono:
-            host.changed(now_mono)
-            self.reports.closed(host, now_mono, now_wall, permit.url, status)
-        elif len(host.under_way) < host.most or self.recalls is not None:
-            host.changed(now_mono)  # otherwise the end of the request reckons
 
     def forget(self, host: Host, now_mono: float) -> None:
         """Make a host idle."""

@@ -265,34 +265,3 @@ class Start(NamedTuple):
     bound_by: Bound
     pace: Pace
     yields_until_mono: float
-
-
-def earliest_start(
-    last_mono: float,
-    pace: Pace,
-    closing: Closing,
-    timed: Collection[RuleSet],
-    now_mono: float,
-    now_wall: float,
-) -> Start:
-    """Return when a request may start.
-
-    Args:
-        last_mono: when the host was last requested; minus infinity for never.
-        pace: the interval before this request, calculated for ``now_wall``.
-        closing: the closure of the host.
-        timed: all statements for the agent of this request if any of them depends on the time of day; otherwise empty.
-        now_mono: the monotonic time.
-        now_wall: the Unix time.
-    """
-    ready_mono, bound_by = last_mono + pace.interval_s, pace.bound_by
-    if timed:
-        ready_mono = min(ready_mono, now_mono + (rates_hold_until(timed, now_wall) - now_wall))
-    if ready_mono < closing.until_mono > now_mono:
-        ready_mono, bound_by = closing
-    if timed:
-        start_wall = now_wall + max(0.0, ready_mono - now_mono)
-        opens_wall = visit_from(timed, start_wall)
-        if opens_wall > start_wall:
-            ready_mono, bound_by = now_mono + (opens_wall - now_wall), Bound.VISIT_TIME
-    return Start(ready_mono, bound_by, pace, ready_mono - 2.0 * pace.interval_s)

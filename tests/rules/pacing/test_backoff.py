@@ -62,11 +62,15 @@ def closings(statuses: Iterable[int | None], **said: Any) -> list[float]:
     return measured_s
 
 
+def slowest(backoff: Demand, pace: Pace, now_mono: float = NOW, options: PacingOptions = OPTIONS) -> Pace:
+    return backoff.start(pace, (), now_mono, NOW, options).pace
+
+
 def pace_after(*answers: tuple[int | None, float], options: PacingOptions = OPTIONS) -> Pace:
     backoff = Demand()
     for status, elapsed_s in answers:
         observe(backoff, status, elapsed_s=elapsed_s, options=options)
-    return backoff.slow(FLOOR, NOW, options)
+    return slowest(backoff, FLOOR, NOW, options)
 
 
 def test_a_host_closes_for_ten_seconds_doubling_to_a_quarter_of_an_hour() -> None:
@@ -266,9 +270,9 @@ def test_no_error_among_the_answers_makes_the_pace_faster(answers: list[tuple[in
 
 def test_a_quota_is_spread_over_its_time() -> None:
     backoff = after(200, ratelimit='"default";r=10;t=60')
-    assert backoff.slow(FLOOR, NOW + 59, OPTIONS) == Pace(6.0, Bound.RATE_LIMIT)
-    assert backoff.slow(FLOOR, NOW + 60, OPTIONS) == FLOOR
-    assert backoff.slow(Pace(9.0, Bound.CRAWL_DELAY), NOW, OPTIONS).bound_by is Bound.CRAWL_DELAY
+    assert slowest(backoff, FLOOR, NOW + 59, OPTIONS) == Pace(6.0, Bound.RATE_LIMIT)
+    assert slowest(backoff, FLOOR, NOW + 60, OPTIONS) == FLOOR
+    assert slowest(backoff, Pace(9.0, Bound.CRAWL_DELAY), NOW, OPTIONS).bound_by is Bound.CRAWL_DELAY
     assert closed_s(backoff) < 0.0
 
 
@@ -406,7 +410,7 @@ def test_an_error_doubles_the_delay_and_the_third_in_a_row_counts_as_busy() -> N
     backoff, interval_s = Demand(), 1.0
     for expected_s in (2.0, 4.0):
         observe(backoff, 500, elapsed_s=0.01, interval_s=interval_s)
-        interval_s = backoff.slow(FLOOR, NOW, OPTIONS).interval_s
+        interval_s = slowest(backoff, FLOOR).interval_s
         assert interval_s == expected_s
     assert closed_s(backoff) < 0.0
     observe(backoff, 501, elapsed_s=0.01, interval_s=interval_s)
@@ -418,15 +422,15 @@ def test_an_error_doubles_the_delay_and_the_third_in_a_row_counts_as_busy() -> N
 
 def test_a_delay_after_errors_has_a_ceiling_and_falls_with_successes() -> None:
     backoff = after(500, elapsed_s=0.01, interval_s=50.0)
-    assert backoff.slow(FLOOR, NOW, OPTIONS) == Pace(60.0, Bound.ADAPTIVE)
+    assert slowest(backoff, FLOOR) == Pace(60.0, Bound.ADAPTIVE)
     observe(backoff, *[200] * 6)
-    assert backoff.slow(FLOOR, NOW, OPTIONS).interval_s < 2.0
+    assert slowest(backoff, FLOOR).interval_s < 2.0
 
 
 def test_without_an_adaptive_factor_errors_do_not_slow_but_close() -> None:
     options = PacingOptions(adaptive_factor=0.0)
     backoff = after(500, 500, options=options)
-    assert backoff.slow(FLOOR, NOW, options) == FLOOR
+    assert slowest(backoff, FLOOR, NOW, options) == FLOOR
     observe(backoff, 500, options=options)
     assert backoff.closing.bound_by is Bound.BACKOFF
 

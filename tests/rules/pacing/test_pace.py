@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from politesse import Gatekeeper, PacingOptions
+from politesse._pacing.demand import Demand
 from politesse._pacing.pace import (
     Closing,
     Pace,
-    earliest_start,
     longest_stated_s,
     rates_hold_until,
     stated_pace,
@@ -119,7 +119,7 @@ def test_not_yet_is_false_and_tells_what_binds() -> None:
     assert "06:00" in repr(not_yet)
 
 
-def test_earliest_start() -> None:
+def test_when_a_request_may_start() -> None:
     def closed(seconds: float, bound_by: Bound = Bound.BACKOFF) -> Closing:
         return Closing(NOW_MONO + seconds, bound_by)
 
@@ -150,7 +150,10 @@ def test_earliest_start() -> None:
         (never, HOURLY, OPEN, [RATE_TILL_1230], never, Bound.REQUEST_RATE),
         (-3000.0, HOURLY, OPEN, [RATE_TILL_1230], 600.0, Bound.REQUEST_RATE),
     ]
-    starts = [earliest_start(*row[:4], NOW_MONO, NOON) for row in rows]
+    starts = [
+        Demand(closing=closing, last_mono=last_mono).start(pace, timed, NOW_MONO, NOON, PacingOptions())
+        for last_mono, pace, closing, timed, *_ in rows
+    ]
     assert [start[:3] for start in starts] == [(row[4], row[5], row[1]) for row in rows]
     for start, (_, pace, *_) in zip(starts, rows, strict=True):
         assert start.yields_until_mono == start.ready_mono - 2.0 * pace.interval_s
