@@ -55,10 +55,12 @@ class EventLog:
     >>> EventLog()(HostOpened("example.com"))  # a line for logging.basicConfig(level="INFO")
     """
 
-    __slots__ = ("_closed", "_known")
+    __slots__ = ("_known", "_troubled")
 
     def __init__(self) -> None:
-        self._closed: LRUCache[Origin, float] = LRUCache(_MAX_SITES)  # the Unix times at which sites were closed
+        # The sites whose robots.txt cannot be fetched: the Unix times at which the states "closed", "long" and "kept"
+        # were logged.
+        self._troubled: LRUCache[Origin, dict[str, float]] = LRUCache(_MAX_SITES)
         self._known: LRUCache[Hashable, None] = LRUCache(_MAX_SITES)
 
     def __call__(self, event: events.Event) -> None:
@@ -101,10 +103,12 @@ class EventLog:
         if source.result in CLOSED:
             self._robots_closed(event)
         elif event.fault and source.result is AccessResult.SUCCESSFUL:
-            level = logging.INFO if self._is_new(origin, "kept") else logging.DEBUG
+            trouble = self._troubled.setdefault(origin, {})
+            level = logging.DEBUG if "kept" in trouble else logging.INFO
+            trouble["kept"] = source.fetched_wall
             text = "robots.txt of %s cannot be fetched: %s; the copy of %s still holds"
             _CACHE.log(level, text, origin, shortened(event.fault), utc(source.fetched_wall))
-        elif self._ends_trouble(origin):
+        elif self._troubled.pop(origin, None) is not None:
             text = "All of %s is no longer disallowed" if event.fault else "robots.txt of %s is reachable again"
             _CACHE.info(f"{text}: %s, %s", origin, got, source.result)
         elif event.truncated and self._is_new(origin, "truncated"):
@@ -115,21 +119,16 @@ class EventLog:
     def _robots_closed(self, event: events.RobotsFetched) -> None:
         """Write that a whole site is disallowed, when the state begins and again if it lasts."""
         origin, source = event.origin, event.source
-        is_first = origin not in self._closed
-        since_wall = self._closed.setdefault(origin, source.fetched_wall)
+        trouble = self._troubled.setdefault(origin, {})
+        is_first = "closed" not in trouble
+        since_wall = trouble.setdefault("closed", source.fetched_wall)
         until_wall = source.fresh_until_wall if source.not_before is None else source.not_before
-        is_long = until_wall - since_wall >= _LONG_S and self._is_new(origin, _LONG_S)
+        is_long = until_wall - since_wall >= _LONG_S and "long" not in trouble
+        if is_long:
+            trouble["long"] = until_wall
         level = logging.WARNING if is_long else logging.INFO if is_first else logging.DEBUG
         text = "All of %s is disallowed: %s, since %s; robots.txt is fetched again after %s"
         _CACHE.log(level, text, origin, shortened(event.fault), utc(since_wall), utc(until_wall))
-
-    def _ends_trouble(self, origin: Origin) -> bool:
-        """Return whether robots.txt was unreachable until now, and forget that state."""
-        spells = [(origin, _LONG_S), (origin, "kept")]
-        was_kept = spells[1] in self._known
-        for spell in spells:
-            self._known.pop(spell, None)
-        return self._closed.pop(origin, None) is not None or was_kept
 
     def _bound_reached(self, event: events.MatchingBounded | events.LongDelay) -> None:
         """Write that a robots.txt exceeds a bound, once for each file."""

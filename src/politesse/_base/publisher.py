@@ -66,16 +66,13 @@ class Publisher:
 
         return unsubscribe
 
-    def publish(self, event: Event) -> None:
-        """Log ``event``, and hand it to every subscriber."""
-        self._call(event, (*self._log, *self.subscribers))
-
     def forward(self, event: Event) -> None:
         """Call every subscriber with an event that another publisher has logged."""
-        self._call(event, self.subscribers)
+        self.publish(event, is_logged=True)
 
-    def _call(self, event: Event, subscribers: tuple[Callable[[Event], None], ...]) -> None:
-        for subscriber in subscribers:
+    def publish(self, event: Event, *, is_logged: bool = False) -> None:
+        """Log ``event`` unless it ``is_logged``, and hand it to every subscriber."""
+        for subscriber in self.subscribers if is_logged else (*self._log, *self.subscribers):
             try:
                 subscriber(event)
             except (KeyboardInterrupt, SystemExit):

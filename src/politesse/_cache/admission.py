@@ -27,9 +27,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 if sys.platform != "win32":
     import resource
@@ -51,13 +51,13 @@ class _Request:
     """A request on its way through ``Admission``.
 
     Attributes:
-        scope: cancels the request.
+        task: makes the request.
         granted: the future that is done when the request gets its quick place; None if the request did not wait.
         started_mono: when the request got its quick place.
         reason: why the request was given up; empty if the request was not given up.
     """
 
-    scope: asyncio.Timeout = field(default_factory=partial(asyncio.timeout, None))
+    task: asyncio.Task[object]
     granted: asyncio.Future[None] | None = None
     started_mono: float = 0.0
     reason: str = ""
@@ -66,7 +66,7 @@ class _Request:
         """Cancel the request."""
         if not self.reason:
             self.reason = reason
-            self.scope.reschedule(asyncio.get_running_loop().time())
+            self.task.cancel()
 
 
 class GivenUp(TimeoutError):
@@ -105,32 +105,35 @@ class Admission:
             GivenUp: ``work`` took longer than ``limit_s``, or another request needed its socket. In both cases ``work``
                 was cancelled.
         """
-        request, limit = _Request(), None
+        # An asyncio.timeout would do the same, but cost each request ten calls.
+        request, limit = _Request(cast("asyncio.Task[object]", asyncio.current_task())), None
+        cancelling, is_given_up = request.task.cancelling(), False
         try:
-            async with request.scope:
-                try:
-                    if len(self._quick) < self._max_quick:
-                        request.started_mono = self._clock.monotonic()
-                        self._quick[request] = None
-                    else:
-                        await self._wait(request)
-                    if limit_s is not None:
-                        late = partial(request.give_up, "no answer within the time limit")
-                        limit = self._clock.call_later(limit_s, late)
-                    return await work(request.granted is not None)
-                finally:
-                    if limit is not None:
-                        limit.cancel()
-                    if request in self._quick:
-                        del self._quick[request]
-                    else:
-                        self._waiting.pop(request, None)
-                        self._slow.pop(request, None)
-                        self._ending.discard(request)
-                    if self._waiting or self._timer is not None:
-                        self._serve()
-        except TimeoutError:
-            if not request.scope.expired():
+            try:
+                if len(self._quick) < self._max_quick:
+                    request.started_mono = self._clock.monotonic()
+                    self._quick[request] = None
+                else:
+                    await self._wait(request)
+                if limit_s is not None:
+                    late = partial(request.give_up, "no answer within the time limit")
+                    limit = self._clock.call_later(limit_s, late)
+                return await work(request.granted is not None)
+            finally:
+                if limit is not None:
+                    limit.cancel()
+                if request in self._quick:
+                    del self._quick[request]
+                else:
+                    self._waiting.pop(request, None)
+                    self._slow.pop(request, None)
+                    self._ending.discard(request)
+                if self._waiting or self._timer is not None:
+                    self._serve()
+                if request.reason:  # otherwise only the outside has cancelled the task
+                    is_given_up = request.task.uncancel() <= cancelling
+        except (asyncio.CancelledError, TimeoutError):
+            if not is_given_up:
                 raise
             raise GivenUp(request.reason) from None
 

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from politesse._base.constants import ROBOTS_TXT
-from politesse._base.tasks import WaitingTasks, is_ended_from_outside
+from politesse._base.tasks import is_ended_from_outside
 from politesse._cache.fetching import internal_fault
 from politesse._cache.outcome import (
     ClockCorrection,
@@ -73,7 +73,7 @@ from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchR
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
     from politesse._cache.options import AccessPolicy
     from politesse.origin import Origin
@@ -104,6 +104,7 @@ class Flight:
         forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
         lease: the lease under which the file is fetched, or None.
         result: the answer to the fetch; None without a fetch.
+        waiters: the futures of all who wait, in order.
     """
 
     key: str
@@ -117,31 +118,18 @@ class Flight:
     forgotten: bool = False
     lease: Lease | None = None
     result: FetchResult | None = None
-    waiters: WaitingTasks = field(default_factory=WaitingTasks)
-    _copy: Copy | None = None
-    _error: BaseException | None = None
+    waiters: dict[asyncio.Future[Copy], None] = field(default_factory=dict)
 
-    async def wait(self) -> Copy:
-        """Return the new copy.
-
-        Raises:
-            ClosedError: if the cache was closed meanwhile.
-            WrongEventLoop: if another event loop is running.
-            Exception: the request was refused.
-        """
-        if asyncio.get_running_loop() is not self.loop:
-            raise WrongEventLoop
-        if self._copy is None and self._error is None:
-            await self.waiters.wait()
-        if self._copy is None:
-            raise self._error or asyncio.CancelledError
-        return self._copy
-
-    def end(self, copy: Copy | None, error: BaseException | None = None) -> None:
-        """Give a copy or an error to all waiters, unless the flight has ended already."""
-        if self._copy is None and self._error is None:
-            self._copy, self._error = copy, error
-            self.waiters.wake_all()
+    def end(self, result: Copy | BaseException) -> None:
+        """Give the new copy or an error to all waiters."""
+        waiters, self.waiters = self.waiters, {}
+        for waiter in waiters:
+            if waiter.done():  # its task is cancelled
+                continue
+            if isinstance(result, BaseException):
+                waiter.set_exception(result)
+            else:
+                waiter.set_result(result)
 
 
 @dataclass(eq=False, repr=False)
@@ -239,7 +227,7 @@ class FileCache(ABC):
             return
         self._closed, self._ending = True, []
         for flight in self._flights.values():
-            flight.end(None, ClosedError(f"the gatekeeper was closed while {self.what} was fetched"))
+            flight.end(ClosedError(f"the gatekeeper was closed while {self.what} was fetched"))
             if flight.task is not None:
                 flight.task.cancel()
                 self._ending.append(flight.task)
@@ -259,17 +247,31 @@ class FileCache(ABC):
                 self._close_owned_with(closing)
                 await asyncio.gather(*ending, return_exceptions=True)
 
-    async def _get(self, key: str, origin: Origin, path: str, agent: str = "") -> Copy:
-        """Return the valid copy of a file, with an answer for ``agent``; load or fetch the file if necessary."""
+    async def entry(self, key: str, origin: Origin, path: str, agent: str = "") -> Copy:
+        """Return the valid copy of a file, with an answer for ``agent``; load or fetch the file if necessary.
+
+        Raises:
+            ClosedError: if the cache is closed, also if it is closed during the fetch.
+            WrongEventLoop: if the file is being fetched in another event loop.
+            Exception: one of ``refusals``.
+        """
         while True:
             if self._closed:
                 raise ClosedError(f"{origin}{path} was requested after the gatekeeper was closed")
             copy = self.valid(key)
             if copy is not None and copy.answers(agent):
                 return copy
-            renewed = await self._flight(key, origin, path, agent).wait()
-            if renewed.answers(agent):
-                return renewed  # made for this call, so it is used even if its lifetime is over
+            flight, loop = self._flight(key, origin, path, agent), asyncio.get_running_loop()
+            if flight.loop is not loop:
+                raise WrongEventLoop
+            waiter: asyncio.Future[Copy] = loop.create_future()
+            flight.waiters[waiter] = None
+            try:
+                copy = await waiter
+            finally:
+                flight.waiters.pop(waiter, None)
+            if copy.answers(agent):
+                return copy  # made for this call, so it is used even if its lifetime is over
 
     def _flight(self, key: str, origin: Origin, path: str, agent: str = "", *, refreshes: bool = False) -> Flight:
         """Return the flight of a file, and start it if necessary; its new copy will have an answer for ``agent``."""
@@ -295,14 +297,14 @@ class FileCache(ABC):
         if self._flights.get(flight.key) is flight:
             del self._flights[flight.key]
         if task.cancelled():
-            flight.end(None, asyncio.CancelledError())
-        elif flight.waiters:
-            flight.end(None, task.exception())  # without waiters, asyncio logs the error
+            flight.end(asyncio.CancelledError())
+        elif flight.waiters and (error := task.exception()) is not None:  # without waiters, asyncio logs the error
+            flight.end(error)
 
     def _drop(self, key: str) -> None:
         """Forget one file."""
         if (copy := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= copy.release()
+            self.weight_bytes -= copy.own_bytes + copy.file.release()
         self._evicted.pop(key, None)
         if (flight := self._flights.get(key)) is not None:
             flight.forgotten = True
@@ -312,7 +314,7 @@ class FileCache(ABC):
             copy = await self._renewed(flight)
         except self.refusals as error:
             del self._flights[flight.key]
-            flight.end(None, error)
+            flight.end(error)
         except BaseException as error:
             if is_ended_from_outside(error, asyncio.current_task()):
                 raise
@@ -365,11 +367,19 @@ class FileCache(ABC):
         return await self._read(flight, copy)
 
     def _finish(self, flight: Flight, copy: Copy) -> None:
-        body = copy.body
+        """Keep the copy of a flight in place of the earlier copy, and give it to all waiters."""
+        key, body = flight.key, copy.body
         if not self.keeps_bodies:
             copy.body = None
-        self._keep(flight.key, copy)
-        del self._flights[flight.key]  # before the flight ends, because a waiter may start the next flight
+        if not self._closed:
+            self._evicted.pop(key, None)
+            if (before := self.entries.pop(key, None)) is not None:
+                self.weight_bytes -= before.own_bytes + before.file.release()
+            self.weight_bytes += copy.own_bytes + copy.file.retain()
+            self.entries[key] = copy
+            if self.weight_bytes > self._max_bytes:
+                self._evict(copy)
+        del self._flights[key]  # before the flight ends, because a waiter may start the next flight
         if self.kept is not None:
             _tell(self.kept, copy, body, flight.result)
         flight.end(copy)
@@ -432,24 +442,17 @@ class FileCache(ABC):
         """Return a reading of both clocks."""
         return Moment(self._run_id, self._clock.wall(), self._clock.monotonic())
 
-    def _keep(self, key: str, copy: Copy) -> None:
-        """Replace the copy of a key; while all copies together are too large, evict the least recently used."""
-        if self._closed:
-            return
-        self._evicted.pop(key, None)
-        if (before := self.entries.pop(key, None)) is not None:
-            self.weight_bytes -= before.release()
-        self.weight_bytes += copy.retain()
-        self.entries[key] = copy
+    def _evict(self, newest: Copy) -> None:
+        """While all copies together are too large, evict the least recently used, but never the newest."""
         while self.weight_bytes > self._max_bytes and len(self.entries) > 1:
             # Second chance: a copy that was used since the last check is skipped once.
             oldest_key, oldest = self.entries.popitem(last=False)
-            if oldest.used or oldest is copy:
+            if oldest.used or oldest is newest:
                 oldest.used = False
                 self.entries[oldest_key] = oldest
             else:
                 self._evicted[oldest_key] = oldest
-                size = oldest.release()
+                size = oldest.own_bytes + oldest.file.release()
                 self.weight_bytes -= size
                 if self._records is None:
                     self._lingering.append((oldest, size))
@@ -506,17 +509,13 @@ class RobotsCache(FileCache):
     reading: ReadingThreads
     fetches: int = field(default=0, init=False)
     weight_bytes: int = field(default=0, init=False)  # as in FileCache; ``_rules`` adds the rules of new agents
-    # By the digests of the files in the cache.
+    # By the digests of the files in the cache; all origins with a file share its rules.
     _file_rules: dict[bytes, FileRules] = field(default_factory=dict, init=False)
+    _of_site: bool = field(init=False)  # whether the rules of a file depend on its site
 
-    def entry(self, origin: Origin, agent: str) -> Coroutine[object, object, Copy]:
-        """Return a valid copy of the robots.txt of ``origin`` that answers ``agent``; fetch the file if necessary.
-
-        Raises:
-            ClosedError: if the cache is closed, also if it is closed during the fetch.
-            WrongEventLoop: if robots.txt is being fetched in another event loop.
-        """
-        return self._get(origin.text, origin, ROBOTS_TXT, agent)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._of_site = self.dialect.traits.matching.of_site
 
     def ask_ahead(self, origin: Origin, agent: str) -> None:
         """Start to make a copy that answers ``agent``, and do not wait for it."""
@@ -543,30 +542,28 @@ class RobotsCache(FileCache):
             self._publisher.publish(fetched)
 
     async def _read(self, flight: Flight, copy: Copy) -> Copy:
-        if copy.result is AccessResult.SUCCESSFUL:
-            agents = flight.agents or {self._agent}
-            if copy.body is not None and not agents <= copy.file.keys():
-                copy.file = await self._rules(copy.body, flight.origin, frozenset(agents))
-            copy.rules = copy.file
+        """Return the copy with the rules of its file, for the agents of the flight and perhaps others."""
+        if copy.result is not AccessResult.SUCCESSFUL:
+            return copy
+        body, agents = copy.body, flight.agents or {self._agent}
+        if body is not None and not agents <= copy.file.keys():
+            if len(body) > LARGE_OCTETS:
+                digest = await self.reading.run(lambda: sha256(body).digest(), is_large=True)
+            else:
+                digest = sha256(body).digest()
+            if self._of_site:
+                digest += flight.origin.text.encode()
+            rules = self._file_rules.get(digest)
+            if rules is None:
+                rules = FileRules(digest, self._file_rules)
+            if missing := agents - rules.keys():
+                compiling = partial(compile_rules, body, self.dialect, flight.origin, missing, dict(rules))
+                large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
+                self.weight_bytes += rules.add(await self.reading.run(compiling, is_large=large))
+            copy.file = rules
+        copy.rules = copy.file
         return copy
 
     def _close_owned_with(self, closing: AsyncExitStack) -> None:
         closing.push_async_callback(self._fetcher.aclose)
         closing.callback(self.reading.close)
-
-    async def _rules(self, body: bytes, origin: Origin, agents: frozenset[str]) -> FileRules:
-        """Return the rules of a file, for ``agents`` and perhaps others; all origins with this file share the rules."""
-        if len(body) > LARGE_OCTETS:
-            digest = await self.reading.run(lambda: sha256(body).digest(), is_large=True)
-        else:
-            digest = sha256(body).digest()
-        if self.dialect.traits.matching.of_site:
-            digest += origin.text.encode()
-        rules = self._file_rules.get(digest)
-        if rules is None:
-            rules = FileRules(digest, self._file_rules)
-        if missing := agents - rules.keys():
-            compiling = partial(compile_rules, body, self.dialect, origin, missing, dict(rules))
-            large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
-            self.weight_bytes += rules.add(await self.reading.run(compiling, is_large=large))
-        return rules

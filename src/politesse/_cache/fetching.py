@@ -204,7 +204,6 @@ class PacedFetcher:
         admission: limits how many requests are under way.
         policy: decides which answers open a site, and how long they are fresh.
         publisher: receives ComponentFailed when the fetcher raises.
-        floor_s: returns the shortest pause of the gate at a host, in seconds.
         denies: returns whether the gate requests nothing from a host.
         total_timeout_s: how many seconds a fetch with redirects may take; the first hop is limited by the fetcher
             itself.
@@ -217,7 +216,6 @@ class PacedFetcher:
     admission: Admission
     policy: AccessPolicy
     publisher: Publisher
-    floor_s: Callable[[str], float]
     denies: Callable[[str], bool]
     total_timeout_s: float
     signer: Signer | None = None
@@ -257,7 +255,8 @@ class PacedFetcher:
             signature = RequestSignature(self.signer, "GET", hop.url)
         is_again = False
         while True:
-            turn = TurnRequest(host, hop.origin.text, "", None, hop.url, self.floor_s(host))
+            floor_s = self.pacer.options_of.get(host, self.pacer.options).min_delay_s
+            turn = TurnRequest(host, hop.origin.text, "", None, hop.url, floor_s)
             permit = await self.pacer.start_fetch(turn)
             limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
             try:
@@ -323,7 +322,7 @@ class PacedFetcher:
             else:
                 permit.end()
         if last.pacing_host != host:
-            turn = TurnRequest(last.pacing_host, last.text, "", None, result.final_url, self.floor_s(last.pacing_host))
+            turn = TurnRequest(last.pacing_host, last.text, "", None, result.final_url)
             answered = await self.pacer.start_fetch(turn, made=True)
             answered.end(status, headers, elapsed_s)
             trip.permits.append(answered)

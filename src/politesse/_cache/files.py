@@ -86,7 +86,7 @@ class SiteFiles(FileCache):
             WrongEventLoop: if the file is being fetched in another event loop.
             PolitesseError: the fetcher refuses to fetch.
         """
-        return self._file(await self._get(origin.text + path, origin, path))
+        return self._file(await self.entry(origin.text + path, origin, path))
 
     def ask_ahead(self, origin: Origin, path: str) -> None:
         """Start to fetch a file that is unknown or due, and do not wait for it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from politesse._base.checks import check_choice, check_ranges
 from politesse._base.constants import DAY_S, SUCCESSFUL
-from politesse._pacing.refusals import challenge_of
+from politesse._pacing.refusals import CHALLENGES, challenge_of
 from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult, Source
@@ -171,11 +171,15 @@ class AccessPolicy:
     def meaning_of(self, result: FetchResult) -> AccessResult | None:
         """Return the meaning of an answer or a fault; None for a 304 that confirms the copy."""
         if isinstance(result, FetchResponse):
-            if challenge_of(result.headers):
+            status = result.status
+            if not CHALLENGES.keys().isdisjoint(result.headers) and challenge_of(result.headers):
                 return AccessResult.UNREACHABLE  # whatever the status: the server has not shown the file
-            if result.status == HTTPStatus.NOT_MODIFIED and result.conditional:
+            # 206 is unusable: the request had no Range.
+            if status in SUCCESSFUL and status != HTTPStatus.PARTIAL_CONTENT:
+                return AccessResult.SUCCESSFUL
+            if status == HTTPStatus.NOT_MODIFIED and result.conditional:
                 return None
-            return self.result_of(result.status)
+            return self._without_file(status)
         if result.kind is FaultKind.REDIRECT_LIMIT:  # RFC 9309 2.3.1.2: MAY assume unavailable
             return self.outcomes.too_many_redirects
         return AccessResult.TOO_MANY_REQUESTS if result.kind is FaultKind.HOST_CLOSED else AccessResult.UNREACHABLE
@@ -186,10 +190,8 @@ class AccessPolicy:
             return self.outcomes.grace.opens_without_copy
         return meaning in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE, None}
 
-    def result_of(self, status: int) -> AccessResult:
-        """Return the meaning of a status that does not confirm a copy."""
-        if status in SUCCESSFUL and status != HTTPStatus.PARTIAL_CONTENT:  # 206 is unusable: the request had no Range
-            return AccessResult.SUCCESSFUL
+    def _without_file(self, status: int) -> AccessResult:
+        """Return the meaning of a status without a file."""
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             return self.outcomes.too_many_requests
         if status in _FORBIDDEN and self.outcomes.forbidden_disallows:

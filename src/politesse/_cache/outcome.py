@@ -310,17 +310,6 @@ class Copy:
             size += _TROUBLE_BYTES + len(trouble.fault) + len(trouble.final_url)
         return size
 
-    def retain(self) -> int:
-        """Count the copy as kept; return about how many more bytes the cache now takes.
-
-        If copies share rules, only the first retained copy adds the bytes of the rules.
-        """
-        return self.own_bytes + self.file.retain() if self.file else self.own_bytes
-
-    def release(self) -> int:
-        """Count the copy as dropped; return about how many bytes become free."""
-        return self.own_bytes + self.file.release() if self.file else self.own_bytes
-
     def holds(self, now_mono: float, now_wall: float) -> bool:
         """Return whether the copy is still valid."""
         return now_mono < self.deadline_mono and now_wall < self.deadline_wall
@@ -413,7 +402,9 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
     closed = trouble is not None and is_closed(trouble, now_wall, policy)
     until_wall = -inf
     if answer is not None and not closed:
-        until_wall = _serves_until_wall(answer, trouble, policy)
+        until_wall = answer.confirmed_wall + answer.lifetime_s
+        if trouble is not None:
+            until_wall = _serves_until_wall(answer, trouble, policy)
     if answer is not None and now_wall < until_wall:
         copy.serves, copy.result, confirmed_wall = True, answer.result, answer.confirmed_wall
         refresh_wall = confirmed_wall + policy.options.refresh_after * answer.lifetime_s
@@ -582,10 +573,10 @@ def _without_answer(
     return AccessResult.UNAVAILABLE if allows else AccessResult.UNREACHABLE
 
 
-def _serves_until_wall(answer: DefiniteAnswer, trouble: Trouble | None, policy: AccessPolicy) -> float:
-    fresh_until_wall = answer.confirmed_wall + answer.lifetime_s
-    if trouble is None or trouble.result is AccessResult.TOO_MANY_REQUESTS:
-        return fresh_until_wall
+def _serves_until_wall(answer: DefiniteAnswer, trouble: Trouble, policy: AccessPolicy) -> float:
+    """Return until when an answer is used in spite of trouble."""
+    if trouble.result is AccessResult.TOO_MANY_REQUESTS:
+        return answer.fresh_until_wall
     if answer.result is not AccessResult.SUCCESSFUL:
         return answer.confirmed_wall  # the absence of a file is not used beyond its lifetime
     if trouble.result is AccessResult.UNAVAILABLE:
@@ -593,7 +584,7 @@ def _serves_until_wall(answer: DefiniteAnswer, trouble: Trouble | None, policy: 
     # RFC 9309 2.4: a copy may be used beyond its lifetime while robots.txt is unreachable.
     grace = policy.outcomes.grace
     from_wall = trouble.since_wall + grace.closed_s if grace.stale_from_failure else answer.confirmed_wall
-    return max(fresh_until_wall, from_wall + grace.stale_s)
+    return max(answer.fresh_until_wall, from_wall + grace.stale_s)
 
 
 def _lifetime_s(response: FetchResponse, result: AccessResult, received_wall: float, policy: AccessPolicy) -> float:
@@ -625,7 +616,7 @@ def as_read(copy: Copy, policy: AccessPolicy) -> Copy:
     alike = (
         answer.faults_read == policy.faults_read
         if answer.fault
-        else answer.result is policy.result_of(answer.status or 0)
+        else answer.result is policy.meaning_of(FetchResponse(answer.status or 0, answer.final_url))
     )
     if not alike or not policy.permits(answer):
         return copy.changed(None, copy.trouble, copy.moment)

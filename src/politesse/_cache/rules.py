@@ -51,7 +51,12 @@ class FileRules(dict[str, RuleSet]):
         return _DIGEST_BYTES + getsizeof(self) + sum([rules.weight_bytes for rules in set(self.values())])
 
     def retain(self) -> int:
-        """Count a copy that uses the rules; return about how many more bytes the cache takes."""
+        """Count a copy that uses the rules; return about how many more bytes the cache takes.
+
+        Only the first of the copies that share the rules adds their bytes.
+        """
+        if not self:
+            return 0  # ``NO_RULES``
         self.copies += 1
         if self.copies > 1:
             return 0
@@ -60,6 +65,8 @@ class FileRules(dict[str, RuleSet]):
 
     def release(self) -> int:
         """Stop counting a copy that used the rules; return about how many bytes of the cache become free."""
+        if not self:
+            return 0
         self.copies -= 1
         if self.copies:
             return 0

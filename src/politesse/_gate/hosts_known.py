@@ -83,8 +83,7 @@ def _robots(copy: Copy, now: tuple[float, float], open_wall: float, fetching: Co
 
 def _pace(state: GateState, agent: str, known: HostStatus, copies: list[Copy], now: tuple[float, float]) -> HostStatus:
     """Return the status of a host with the slower of two paces: of the pacer, and of the robots.txt of its origins."""
-    policy, (_, now_wall) = state.policies.get(known.host), now
-    options = state.pacing if policy is None else policy.pacing(state.pacing)
+    options, (_, now_wall) = state.pacer.options_of.get(known.host, state.pacing), now
     rules = [copy.rules[agent] for copy in copies if agent in copy.rules]
     stated, open_wall = stated_pace(rules, now_wall, options), visit_from(rules, now_wall)
     if stated.interval_s > known.interval_s:

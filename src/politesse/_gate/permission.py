@@ -112,12 +112,6 @@ Policies: TypeAlias = Mapping[str, HostPolicy]
 """The policies of a gate, by the host name under which requests are paced."""
 
 
-def floor_s(policies: Policies, pacing: PacingOptions, host: str) -> float:
-    """Return the least time between two requests to a paced host, in seconds."""
-    policy = policies.get(host)
-    return pacing.min_delay_s if policy is None or policy.min_delay_s is None else policy.min_delay_s
-
-
 def denies(policies: Policies, host: str) -> bool:
     """Return whether a policy denies a paced host."""
     policy = policies.get(host)
@@ -128,8 +122,7 @@ class Permission:
     """What one agent may do at one origin; see the module. It never changes.
 
     Args:
-        agent, origin, match, basis, reserved: see below.
-        copy: the copy of robots.txt that states the pace, or None.
+        agent, origin, pace, match, basis, reserved: see below.
 
     Attributes:
         agent: the agent that may request.
@@ -160,7 +153,7 @@ class Permission:
         self,
         agent: AgentView,
         origin: Origin,
-        copy: Copy | None,
+        pace: RuleSet | None,
         match: MatchTarget,
         basis: VerdictBasis,
         reserved: Reserved | None = None,
@@ -172,13 +165,12 @@ class Permission:
         self.match: MatchTarget = match
         self.basis: VerdictBasis = basis
         self.policy: HostPolicy | None = state.policies.get(host)
-        self.pace: RuleSet | None = agent.stated(copy)
-        self.floor_s: float = floor_s(state.policies, state.pacing, host)
+        self.pace: RuleSet | None = pace
+        self.floor_s: float = state.pacer.options_of.get(host, state.pacing).min_delay_s
         self.reserved: Reserved | None = reserved
         self.tdm_file: object = agent.tdm_file(origin) if agent.purposes else None
         self.is_allowing: bool = state.reports and not state.is_private(origin)
         self.longest_s: float = 0.0
-        pace = self.pace
         is_stated = pace is not None and bool(pace.crawl_delay or pace.request_rates)
         if pace is not None and (is_stated or pace.timetable.is_timed):
             self.longest_s = inf if pace.timetable.is_timed else longest_stated_s((pace,))
@@ -230,9 +222,9 @@ def match_of(copy: Copy, agent: str, empty: RuleSet) -> MatchTarget:
         agent: the product tokens, joined by commas.
         empty: the empty rules of the dialect.
     """
-    if copy.source.result is AccessResult.SUCCESSFUL:
+    if copy.result is AccessResult.SUCCESSFUL:
         return copy.rules[agent].judge
-    whole = _WHOLE_SITE[copy.source.result]
+    whole = _WHOLE_SITE[copy.result]
     is_private = is_fault_of_kind(copy.source, FaultKind.ADDRESS)
     return partial(_match_without_file, empty, whole, whole if is_private else WITHOUT_RULE[Reason.ROBOTS_TXT])
 

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from politesse._gate.usage import Reserved
     from politesse._pacing.shared import GateShare
     from politesse.clock import Clock
-    from politesse.robots import RuleSet
     from politesse.status import HostStatus
     from politesse.usage.model import Usage
     from politesse.verdict import Match, NotYet, StatesUsage
@@ -316,7 +315,8 @@ class AgentView:
         if verdict is not None and not self.counted(verdict).allowed:
             return Sitemaps(verdict=verdict)
         cache = self.state.cache
-        return await read_sitemaps(await cache.entry(origin, self.name), cache.reading, self.name)
+        copy = await cache.entry(origin.text, origin, ROBOTS_TXT, self.name)
+        return await read_sitemaps(copy, cache.reading, self.name)
 
     async def usage(self, url: StrOrURL) -> Usage | None:
         """Return the statements of robots.txt and tdmrep.json about the use of a page.
@@ -463,9 +463,9 @@ class AgentView:
         """Return a valid copy with the rules of this agent and the policy tokens; fetch robots.txt if needed."""
         cache = self.state.cache
         while True:
-            copy = await cache.entry(origin, self.name)
+            copy = await cache.entry(origin.text, origin, ROBOTS_TXT, self.name)
             for name in self._all_names[1:]:
-                copy = await cache.entry(origin, name)
+                copy = await cache.entry(origin.text, origin, ROBOTS_TXT, name)
             # The fetch for one name may have replaced the copy with the rules of another name.
             if len(self._all_names) == 1 or self._is_answered_by(copy):
                 return copy
@@ -588,7 +588,8 @@ class AgentView:
     def _looked_up(self, url: str) -> Judged | None:
         """Return the same as ``judged``, by the copy that counts now and a new permission."""
         state = self.state
-        state.check_usable()
+        if state.closing is None:
+            state.check_open()
         origin, target = split(url)
         held = state.cache.held(origin.text)
         settled = self._settled(origin, held) if state.policies or state.public_resolver is not None else None
@@ -628,7 +629,7 @@ class AgentView:
         if self.purposes:
             match = partial(match_of_use, match, partial(objection, self.purposes, usage, reserved))
         basis = VerdictBasis(self.name, copy.source, copy.confirmed_mono, usage, digest=copy.rules.digest)
-        permission = Permission(self, copy.origin, copy, match, basis, reserved)
+        permission = Permission(self, copy.origin, state.no_rules if rules is None else rules, match, basis, reserved)
         if not self._reads_tdm:  # a permission that the copy kept would keep its tdmrep.json as well
             copy.permission = permission
         return permission
@@ -649,12 +650,10 @@ class AgentView:
     ) -> Permission:
         """Return a permission with the same match for each URL; ``copy`` only states the pace."""
         basis = VerdictBasis(self.name, None, self.clock.monotonic(), usage, note)
-        return Permission(self, origin, copy, lambda _: WITHOUT_RULE[reason], basis)
-
-    def stated(self, copy: Copy | None) -> RuleSet | None:
-        """Return the rules that set the pace of an origin; empty if it has no file, None if robots.txt is unknown."""
-        rules = None if copy is None else copy.rules.get(self.name)
-        return self.state.no_rules if rules is None and copy is not None and copy.answers(self.name) else rules
+        pace = None if copy is None else copy.rules.get(self.name)
+        if pace is None and copy is not None and copy.answers(self.name):
+            pace = self.state.no_rules
+        return Permission(self, origin, pace, lambda _: WITHOUT_RULE[reason], basis)
 
     def tdm_file(self, origin: Origin) -> object:
         """Return the cache entry of tdmrep.json if this agent enforces its reservations, else None."""

@@ -32,7 +32,7 @@ Where to change what:
   its name to ``PACE_HEADERS`` in ``refusals.py``.
 * A status or header that means BUSY or REFUSED: change ``meaning_of`` and the table in ``refusals.py``. Add the name of
   the header to ``PACE_HEADERS``, or it is never read, and its words to ``described_refusal``.
-* A header that marks a challenge: add it to ``_CHALLENGES`` and the table in ``refusals.py``. It counts for pages and
+* A header that marks a challenge: add it to ``CHALLENGES`` and the table in ``refusals.py``. It counts for pages and
   for robots.txt.
 * A bound that closes the host: add it to ``CLOSINGS`` of ``verdict.py`` and of ``state.lua``.
 * A new statement of robots.txt: add its name to ``_OTHER_FIELDS`` in ``robots/dialect.py``, and its parser to

@@ -49,10 +49,6 @@ class _FetchLine:
     asked: int = 0
     long_wait: bool = False
 
-    def due_mono(self, floor_s: float) -> float:
-        """Return when the next request may start."""
-        return min(self.ended_mono + floor_s, self.earlier_mono + FRESH_S)
-
 
 class FetchLines:
     """The lines for robots.txt of all hosts. Belongs to one event loop.
@@ -83,7 +79,8 @@ class FetchLines:
                 line.long_wait = True
                 self._publish(LongWait(host, url, wait_s, Bound.FLOOR, ""))
             is_held = await line.place.acquire()
-            while (wait_s := line.due_mono(floor_s) - self._clock.monotonic()) > 0.0:
+            # Two requests within a minute need no pause between them.
+            while (wait_s := min(line.ended_mono + floor_s, line.earlier_mono + FRESH_S) - self._clock.monotonic()) > 0:
                 await self._clock.sleep(wait_s)
         except BaseException:
             if is_held:

@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 
 _PRICE: Final = "crawler-price"
 # Cloudflare, "Detect a Challenge Page response"; AWS WAF, "CAPTCHA and Challenge actions".
-_CHALLENGES: Final = {
+CHALLENGES: Final = {
     "cf-mitigated": frozenset({"challenge"}),
     "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
 }
+"""The headers that may be a challenge, in lower case, and their values that are one."""
+
 _AUTHENTICATE: Final = "www-authenticate"
 
-PACE_HEADERS: Final = QUOTA_FIELDS | {"retry-after", _PRICE, *_CHALLENGES, _AUTHENTICATE}
+PACE_HEADERS: Final = QUOTA_FIELDS | {"retry-after", _PRICE, *CHALLENGES, _AUTHENTICATE}
 """The headers that may slow or close a host, in lower case; an answer without them needs no further reading."""
 
 BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
@@ -119,7 +121,7 @@ def described_refusal(status: int, headers: Mapping[str, str]) -> str:
 
 def challenge_of(headers: Mapping[str, str]) -> str:
     """Return the header by which an answer is a challenge, such as ``cf-mitigated: challenge``; empty if it is none."""
-    for name, challenges in _CHALLENGES.items():
+    for name, challenges in CHALLENGES.items():
         for action in headers.get(name, "").split(","):
             if action.strip().lower() in challenges:
                 return f"{name}: {action.strip().lower()}"

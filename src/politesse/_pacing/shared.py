@@ -161,14 +161,13 @@ class SharedPacer:
             pacer.use(least)
         for host in hosts:
             limits: Limits = None, None
-            if any(host in share.limits for share in shares):  # a gate without limits there has its options
-                each = (known_limited(share.options, *share.limits.get(host, limits)) for share in shares)
-                strict = reduce(strictest, each)
+            if any(host in share.options_of for share in shares):  # a gate without limits there has its options
+                strict = reduce(strictest, (share.options_of.get(host, share.options) for share in shares))
                 limits = strict.min_delay_s, strict.max_concurrent
             pacer.set_limits(host, *limits)
 
     def _limited_hosts(self) -> set[str]:
-        return {host for share in self._shares for host in share.limits}
+        return {host for share in self._shares for host in share.options_of}
 
     def __repr__(self) -> str:
         return f"<SharedPacer of {len(self._shares)} gates: {self.pacer!r}>"
@@ -253,7 +252,7 @@ class GateShare:
         resolver: finds the addresses of hosts if the SharedPacer has no resolver.
 
     Attributes:
-        limits: the ``min_delay_s`` and ``max_concurrent`` of each host with limits at this gate; None for the options.
+        options_of: the options of each host with limits of its own at this gate.
     """
 
     _find: Callable[[], SharedPacer]
@@ -261,7 +260,7 @@ class GateShare:
     publisher: Publisher
     memory: MemoryOf | None
     resolver: Resolver | None
-    limits: dict[str, Limits] = field(default_factory=dict, init=False)
+    options_of: dict[str, PacingOptions] = field(default_factory=dict, init=False)
     _shared: SharedPacer | None = field(default=None, init=False)
     _pacer: AnyPacer | None = field(default=None, init=False)
     _open: AnyPacer | None = field(default=None, init=False)  # the pacer while the gate is open: the short way
@@ -327,7 +326,7 @@ class GateShare:
 
     async def closed_until(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed, or None if it is open."""
-        return await self.pacer.closed_until(host)
+        return await (self.pacer if self._open is None else self._open).closed_until(host)
 
     def known_closing(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed, at all gates; or None."""
@@ -335,7 +334,7 @@ class GateShare:
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
         """Wait in line for the request of a robots.txt, behind the requests of all gates."""
-        return await self.pacer.start_fetch(request, made=made)
+        return await (self.pacer if self._open is None else self._open).start_fetch(request, made=made)
 
     def hosts(self) -> Mapping[str, HostStatus]:
         """Return the state of each busy host, with the requests of all gates."""
@@ -353,11 +352,11 @@ class GateShare:
 
     def set_limits(self, host: str, min_delay_s: float | None, max_concurrent: int | None, /) -> None:
         """Pace ``host`` by its own limits; raises ConfigurationError if the key is not the host."""
-        limits, key = (min_delay_s, max_concurrent), self.options.key
-        if limits == (None, None):
-            self.limits.pop(host, None)
+        key = self.options.key
+        if min_delay_s is None and max_concurrent is None:
+            self.options_of.pop(host, None)
         elif key == "host":
-            self.limits[host] = limits
+            self.options_of[host] = known_limited(self.options, min_delay_s, max_concurrent)
         else:
             raise ConfigurationError(
                 f"min_delay_s= or max_concurrent= of {host} alone: not with PacingOptions({key=!r})"

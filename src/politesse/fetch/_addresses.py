@@ -18,6 +18,7 @@ import asyncio
 import ipaddress
 import socket
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -52,6 +53,9 @@ _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; some Pyt
 # RFC 5214 6.1: the interface identifier of ISATAP, followed by the IPv4 address of the tunnel's end. One bit of the
 # identifier tells whether the IPv4 address is globally unique.
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+
+
+_MAX_KNOWN: Final = 1_000  # addresses that are remembered, because many hosts share an address
 
 
 class _ConnectorResolver:
@@ -183,11 +187,10 @@ class AddressGuard(AbstractResolver):
 
     def permits_host(self, host: str) -> bool:
         """Check the host of a URL if it is an IP literal, which aiohttp does not resolve. Names are checked later."""
-        address = _literal(host)
-        if address is None:
+        if not is_literal(host):
             self._seen_public = self._seen_public or self._blind
             return True
-        return self._permits(address, is_public(address))
+        return self._permits(*_known(host))
 
     async def permits_name(self, host: str, port: int) -> bool:
         """Check a name before a foreign resolver looks it up: all addresses of the name must be permitted.
@@ -281,29 +284,27 @@ GUARD: Final[ContextVar[AddressGuard]] = ContextVar("politesse.fetch.guard")
 """The guard of the fetch that is under way in this context."""
 
 
-def _literal(host: str) -> IPAddress | None:
-    if ":" not in host and not host[-1:].isdigit():
-        return None  # a short cut for most hosts: an IPv4 address ends with a digit
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
 def is_literal(host: str) -> bool:
     """Whether ``host`` is an IP literal; IPv6 literals are given without their brackets."""
-    return _literal(host) is not None
+    if ":" not in host and not host[-1:].isdigit():
+        return False  # a short cut for most hosts: an IPv4 address ends with a digit
+    try:
+        _known(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_private_literal(host: str) -> bool:
     """Whether the host of an origin is an IP literal that is not public."""
-    address = _literal(host.strip("[]"))
-    return address is not None and not is_public(address)
+    literal = host.strip("[]")
+    return is_literal(literal) and not _known(literal)[1]
 
 
+@lru_cache(_MAX_KNOWN)
 def _known(text: str) -> tuple[IPAddress, bool]:
     """Return an address without its scope (``%eth0`` in ``fe80::1%eth0``), and whether the address is public."""
-    address = ipaddress.ip_address(text.partition("%")[0])
+    address = ipaddress.ip_address(text.partition("%")[0] if ":" in text else text)
     return address, is_public(address)
 
 

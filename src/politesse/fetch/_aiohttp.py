@@ -209,7 +209,7 @@ class AiohttpFetcher:
                 return fault_at(url, FaultKind.TRUNCATED, f"the body broke off: {error}", status)
             return FetchResponse(status, url, headers, body, truncated, is_conditional)
         finally:
-            if wire is not None:
+            if wire is not None and self._session is not None:  # our own connector closes the connection
                 wire.detach()
 
 

@@ -64,7 +64,7 @@ class Bench:
 
     # The entry of the cache is Any, for its type has no public name.
     async def ask(self, site: str = SITE, agent: str = BOT) -> Any:
-        return await self.cache.entry(Origin.of(site), agent)
+        return await self.cache.entry(site, Origin.of(site), "/robots.txt", agent)
 
     def start(self, site: str = SITE, agent: str = BOT) -> asyncio.Task[Any]:
         return asyncio.create_task(self.ask(site, agent))
