@@ -559,7 +559,8 @@ class RobotsCache(FileCache):
             if missing := agents - rules.keys():
                 compiling = partial(compile_rules, body, self.dialect, flight.origin, missing, dict(rules))
                 large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
-                self.weight_bytes += rules.add(await self.reading.run(compiling, is_large=large))
+                compiled = await self.reading.run(compiling, is_large=large)
+                self.weight_bytes += rules.add(compiled)  # read after the wait, because other flights change it
             copy.file = rules
         copy.rules = copy.file
         return copy

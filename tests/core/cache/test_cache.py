@@ -412,6 +412,16 @@ async def test_rules_that_agents_share_weigh_once() -> None:
         assert 0 <= bench.cache.weight_bytes - alone < rules.weight_bytes / 2
 
 
+async def test_large_files_that_are_read_at_the_same_time_weigh_what_they_take() -> None:
+    sites = [f"https://site{number}.example" for number in range(8)]
+    async with caching({site: f"{FILE}Disallow: /{site}/{'x' * 8_000}" for site in sites}) as bench:
+        copies = await asyncio.gather(*map(bench.ask, sites))
+        assert bench.cache.weight_bytes == sum(copy.own_bytes + copy.rules.weight_bytes for copy in copies)
+        for site in sites:
+            await bench.cache.forget(Origin.of(site))
+        assert bench.cache.weight_bytes == 0
+
+
 async def test_a_copy_that_serves_on_without_its_record_weighs_what_it_takes() -> None:
     async with caching({SITE: [FILE, 503]}, store=MemoryStore()) as bench:
         before = await bench.ask()
