@@ -229,11 +229,7 @@ def _origin(parts: re.Match[str]) -> Origin:
     if scheme not in DEFAULT_PORTS:
         raise _InvalidPart(f"has the scheme {scheme!r:.50}; robots.txt applies to http and https only")
     scheme = _HTTP if scheme == _HTTP else _HTTPS  # all origins share one string for each scheme
-    host, port = _host_and_port(parts["authority"], DEFAULT_PORTS[scheme])
-    return Origin(scheme, host, port)
-
-
-def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
+    authority, default_port = parts["authority"], DEFAULT_PORTS[scheme]
     if "\\" in authority:
         # In RFC 3986 the backslash is a part of the userinfo. In WHATWG URL it ends the host, so another server is
         # named.
@@ -243,9 +239,9 @@ def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
         literal, bracket, rest = host_port[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
             raise _InvalidPart("has an IPv6 literal that is not closed by ']' and an optional port")
-        return _ipv6(literal), _port(rest[1:], default_port)
+        return Origin(scheme, _ipv6(literal), _port(rest[1:], default_port))
     host, _, port = host_port.partition(":")
-    return _host(host), _port(port, default_port)
+    return Origin(scheme, _host(host), _port(port, default_port))
 
 
 def _port(text: str, default_port: int) -> int:

@@ -16,7 +16,7 @@ from politesse.origin import Origin
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
 from tests.support.examples import examples
-from tests.support.pacing import FetchPermit, Pacer, Permit, TurnRequest
+from tests.support.pacing import Pacer, Permit, TurnRequest
 from tests.support.tasks import settle
 
 ORIGINS: Final = ("https://a.example", "http://a.example", "https://b.example", "https://c.example")
@@ -448,10 +448,6 @@ class LatePacer:
                     answer.give_back()
             raise
         return answers
-
-    async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
-        await self._trip()
-        return await self._pacer.start_fetch(request, made=made)
 
     async def _trip(self) -> None:
         for _ in range(TRIP):

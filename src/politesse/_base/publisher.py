@@ -68,11 +68,11 @@ class Publisher:
 
     def forward(self, event: Event) -> None:
         """Call every subscriber with an event that another publisher has logged."""
-        self.publish(event, is_logged=True)
+        self.publish(event, logs=False)
 
-    def publish(self, event: Event, *, is_logged: bool = False) -> None:
-        """Log ``event`` unless it ``is_logged``, and hand it to every subscriber."""
-        for subscriber in self.subscribers if is_logged else (*self._log, *self.subscribers):
+    def publish(self, event: Event, *, logs: bool = True) -> None:
+        """Log ``event`` if it ``logs``, and hand it to every subscriber."""
+        for subscriber in (*self._log, *self.subscribers) if logs else self.subscribers:
             try:
                 subscriber(event)
             except (KeyboardInterrupt, SystemExit):

@@ -95,8 +95,7 @@ class Flight:
     Attributes:
         key: key of the file.
         origin: origin of the file.
-        path: path of the file.
-        before: the copy at the start of the flight, or None.
+        before: the copy at the start of the flight; without facts if there was none.
         refreshes: whether ``before`` is still valid; a stored record then ends the flight only if the record is newer.
         agents: the agents that the new copy must answer.
         loop: the event loop of the flight.
@@ -109,8 +108,7 @@ class Flight:
 
     key: str
     origin: Origin
-    path: str
-    before: Copy | None
+    before: Copy
     refreshes: bool
     agents: set[str]
     loop: asyncio.AbstractEventLoop
@@ -277,9 +275,9 @@ class FileCache(ABC):
         """Return the flight of a file, and start it if necessary; its new copy will have an answer for ``agent``."""
         flight = self._flights.get(key)
         if flight is None:
-            before, loop = self.entries.get(key) or self._evicted.get(key), asyncio.get_running_loop()
-            agents = set() if before is None else {*before.file}
-            flight = self._flights[key] = Flight(key, origin, path, before, refreshes, agents, loop)
+            loop = asyncio.get_running_loop()
+            before = self.entries.get(key) or self._evicted.get(key) or Copy(origin, path, NO_RULES, NO_RULES)
+            flight = self._flights[key] = Flight(key, origin, before, refreshes, {*before.file}, loop)
             # The context is empty: the work outlives its first caller, and must not hold the caller's turns.
             name = f"{path[1:]} of {origin.text}"
             flight.task = loop.create_task(self._run(flight), name=name, context=Context())
@@ -322,7 +320,7 @@ class FileCache(ABC):
             # older copy serves, because a newer file may have been lost.
             known, fault = (
                 self._remembered(flight),
-                internal_fault("the cache", error, flight.origin.text + flight.path),
+                internal_fault("the cache", error, flight.origin.text + flight.before.path),
             )
             known = known.changed(None, known.trouble, known.moment)
             self._finish(flight, self._advanced(known, fault))
@@ -348,9 +346,9 @@ class FileCache(ABC):
         validators, refresh = None, flight.refreshes
         if known.answer is not None and (known.body is not None or (self._records is None and known.file)):
             validators = known.validators
-        if known.answer is not None or flight.before is not None:
+        if known.answer is not None or flight.before.answer is not None:
             refresh = refresh or self._was_open(flight, known)
-        request = FetchRequest(flight.origin, 0, validators, flight.path, refresh=refresh)
+        request = FetchRequest(flight.origin, 0, validators, known.path, refresh=refresh)
         started_mono = self._clock.monotonic()
         result = await self._fetcher.fetch(request)
         if validators is not None and names_another(result, validators):  # the 304 is about a file other than the copy
@@ -402,16 +400,16 @@ class FileCache(ABC):
 
     def _usable(self, flight: Flight, record: Record) -> Copy | None:
         """Return a copy of the usable facts of a record from the store; None if the copy in memory is newer."""
-        if flight.forgotten or (flight.before is not None and is_before(record.moment, flight.before.known)):
+        if flight.forgotten or is_before(record.moment, flight.before.known):
             return None
-        copy = as_read(Copy.of_record(flight.origin, flight.path, record), self._policy)
+        copy = as_read(Copy.of_record(flight.origin, flight.before.path, record), self._policy)
         return None if copy.answer is None and copy.trouble is None else copy
 
     def _remembered(self, flight: Flight) -> Copy:
         """Return the copy that the flight renews, without its answer if not all agents can be answered by it."""
         before = flight.before
-        if before is None or flight.forgotten:
-            return Copy(flight.origin, flight.path, NO_RULES, NO_RULES)
+        if flight.forgotten:
+            return Copy(flight.origin, before.path, NO_RULES, NO_RULES)
         is_file = before.answer is not None and before.answer.result is AccessResult.SUCCESSFUL
         if not is_file or before.body is not None or (before.file and flight.agents <= before.file.keys()):
             return before

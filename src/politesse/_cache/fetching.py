@@ -34,12 +34,14 @@ from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
 from politesse.origin import Origin
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Signer
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable
+    from collections.abc import Awaitable, Callable, Hashable, Mapping
 
     from politesse._cache.options import AccessPolicy
-    from politesse._pacing.shared import GateShare
+    from politesse._gate.permission import HostPolicy
+    from politesse._pacing.shared import AnyPacer, GateShare
     from politesse.clock import Clock
 
 CLOSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 1_000)})
@@ -181,10 +183,12 @@ class _Trip:
     """One fetch with its redirects.
 
     Attributes:
+        pacer: grants its requests.
         seconds: how long its requests were under way; the wait for a place in Admission does not count.
         permits: the permits of its requests.
     """
 
+    pacer: AnyPacer
     seconds: float = 0.0
     permits: list[FetchPermit] = field(default_factory=list)
 
@@ -204,7 +208,7 @@ class PacedFetcher:
         admission: limits how many requests are under way.
         policy: decides which answers open a site, and how long they are fresh.
         publisher: receives ComponentFailed when the fetcher raises.
-        denies: returns whether the gate requests nothing from a host.
+        policies: the policies of this crawler by host, as far as they are enforced.
         total_timeout_s: how many seconds a fetch with redirects may take; the first hop is limited by the fetcher
             itself.
         signer: signs the requests, or None.
@@ -216,22 +220,28 @@ class PacedFetcher:
     admission: Admission
     policy: AccessPolicy
     publisher: Publisher
-    denies: Callable[[str], bool]
+    policies: Mapping[str, HostPolicy]
     total_timeout_s: float
     signer: Signer | None = None
     _targets: RedirectTargets = field(init=False)
+    _opening: frozenset[AccessResult | None] = field(init=False)  # the meanings of the answers that open a site
 
     def __post_init__(self) -> None:
         self._targets = RedirectTargets(self.policy, self.clock)
+        self._opening = frozenset(filter(self.policy.opens, (*AccessResult, None)))
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Fetch, unless the host of a hop is closed."""
-        trip, limit = _Trip(), self.policy.outcomes.max_redirects
+        limit = self.policy.outcomes.max_redirects
         try:
-            result = await follow(request, limit, partial(self._request, trip), partial(self._ask_target, trip))
-            if result is None:  # this fetcher does not report redirect targets, so it has to follow redirects itself
-                result = await self._request(trip, replace(request, max_redirects=limit))
-            if not request.refresh and self.policy.opens(self.policy.meaning_of(result)):
+            trip = _Trip(self.pacer.pacer)
+            result = await self._request(trip, request)
+            if isinstance(result, FetchFault):
+                # A fetcher that does not report the target of a redirect has to follow redirects itself.
+                result = await follow(request, result, limit, partial(self._ask_target, trip)) or (
+                    await self._request(trip, replace(request, max_redirects=limit))
+                )
+            if not request.refresh and self.policy.meaning_of(result) in self._opening:
                 for permit in trip.permits:
                     permit.opened()
             if result.status in CLOSING:
@@ -257,11 +267,11 @@ class PacedFetcher:
         while True:
             floor_s = self.pacer.options_of.get(host, self.pacer.options).min_delay_s
             turn = TurnRequest(host, hop.origin.text, "", None, hop.url, floor_s)
-            permit = await self.pacer.start_fetch(turn)
+            permit = await trip.pacer.start_fetch(turn)
             limit_s = max(0.0, self.total_timeout_s - trip.seconds) if is_limited else None
             try:
                 # This comes before the wait for a place, because it may wait for the store.
-                if (closed := await self._closed(hop)) is not None:
+                if (closed := await self._closed(trip, hop)) is not None:
                     return closed
                 result = await self.admission.run(partial(self._send, trip, hop, permit, signature), limit_s)
             except GivenUp as error:
@@ -273,11 +283,12 @@ class PacedFetcher:
                 return result
             is_again = is_limited = True
 
-    async def _closed(self, hop: FetchRequest) -> FetchFault | None:
+    async def _closed(self, trip: _Trip, hop: FetchRequest) -> FetchFault | None:
         host = hop.origin.pacing_host
-        if not hop.first_url and self.denies(host):  # the policy was set while this request waited
+        policy = self.policies.get(host)
+        if policy is not None and policy.deny and not hop.first_url:  # it was set while this request waited
             return FetchFault(FaultKind.HOST_CLOSED, f"a policy denies all requests to {host}", hop.url)
-        closed_until_wall = await self.pacer.closed_until(host)
+        closed_until_wall = await trip.pacer.closed_until(host)
         if closed_until_wall is None:
             return None
         detail = f"no request is sent to {host} until it opens again"
@@ -296,7 +307,7 @@ class PacedFetcher:
 
         The permit of the request ends before another request to that host gets a permit.
         """
-        if waited and (closed := await self._closed(hop)) is not None:
+        if waited and (closed := await self._closed(trip, hop)) is not None:
             return closed
         started_mono = self.clock.monotonic()
         trip.permits.append(permit)
@@ -323,7 +334,7 @@ class PacedFetcher:
                 permit.end()
         if last.pacing_host != host:
             turn = TurnRequest(last.pacing_host, last.text, "", None, result.final_url)
-            answered = await self.pacer.start_fetch(turn, made=True)
+            answered = await trip.pacer.start_fetch(turn, made=True)
             answered.end(status, headers, elapsed_s)
             trip.permits.append(answered)
         return result

@@ -22,7 +22,7 @@ from politesse._cache.options import AccessPolicy, CacheOptions
 from politesse._cache.records import ReadingThreads, StoredRecords
 from politesse._gate.identity import Identity
 from politesse._gate.pages import PageFetcher
-from politesse._gate.permission import HostPolicy, denies, no_rules
+from politesse._gate.permission import HostPolicy, no_rules
 from politesse._gate.state import GateState
 from politesse._gate.turn import soon
 from politesse._gate.usage import Reservations, checked_policy_tokens, checked_purposes
@@ -168,7 +168,7 @@ def assemble(options: GatekeeperOptions) -> GateState:
         admission,
         policy,
         publisher,
-        partial(denies, policies) if options.mode == "enforce" else lambda _: False,
+        policies if options.mode == "enforce" else {},
         total_timeout_s=limit_s,
         signer=options.signer,
     )

@@ -164,7 +164,7 @@ class PageFetcher:
         # If the target is unknown, the fetcher must not follow redirects itself, because the gate has not permitted
         # them.
         unnamed = "a redirect, and the fetcher does not name its target"
-        result = await follow(request, self.max_redirects, self._ask)
+        result = await follow(request, await self._ask(request), self.max_redirects, self._ask)
         result = result or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
         return await with_closure(result, self.agent.pacer, self.agent.clock)
 

@@ -31,7 +31,7 @@ A Permission without a copy, such as that of an exempt host, is made for each an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from math import inf
@@ -106,16 +106,6 @@ class HostPolicy:
     def pacing(self, options: PacingOptions) -> PacingOptions:
         """Return ``options`` with the limits of this policy."""
         return limited(options, self.min_delay_s, self.max_concurrent)
-
-
-Policies: TypeAlias = Mapping[str, HostPolicy]
-"""The policies of a gate, by the host name under which requests are paced."""
-
-
-def denies(policies: Policies, host: str) -> bool:
-    """Return whether a policy denies a paced host."""
-    policy = policies.get(host)
-    return policy is not None and policy.deny
 
 
 class Permission:

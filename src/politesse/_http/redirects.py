@@ -108,19 +108,19 @@ def unfollowed(request: FetchRequest, status: int, location: str) -> FetchFault:
 
 async def follow(
     request: FetchRequest,
+    result: FetchResult,
     max_redirects: int,
     ask: Callable[[FetchRequest], Awaitable[FetchResult]],
-    ask_target: Callable[[FetchRequest], Awaitable[FetchResult]] | None = None,
 ) -> FetchResult | None:
     """Return the answer at the end of a chain of redirects; None if the fetcher does not report a target.
 
     Args:
         request: the first request, with ``max_redirects=0``.
+        result: the answer to it.
         max_redirects: how many redirects to follow.
-        ask: makes one request.
-        ask_target: makes a request to the target of a redirect; by default ``ask``.
+        ask: makes a request to the target of a redirect.
     """
-    hop, result, hops = request, await ask(request), None
+    hop, hops = request, None
     while isinstance(result, FetchFault) and result.kind is FaultKind.REDIRECT_LIMIT and not result.final:
         if not result.location:
             return None
@@ -141,7 +141,7 @@ async def follow(
             first_url=request.first_url or request.url,
             last=len(hops.seen) > max_redirects,
         )
-        result = await (ask_target or ask)(hop)
+        result = await ask(hop)
     return result
 
 

@@ -83,26 +83,20 @@ class FetchLines:
             while (wait_s := min(line.ended_mono + floor_s, line.earlier_mono + FRESH_S) - self._clock.monotonic()) > 0:
                 await self._clock.sleep(wait_s)
         except BaseException:
-            if is_held:
-                line.place.release()
-            self._left(host, line)
+            self.leave(host, sent=False, is_held=is_held)
             raise
 
-    def leave(self, host: str, *, sent: bool) -> None:
-        """Free the place: the request has ended, or was not sent."""
-        line = self._lines[host]
+    def leave(self, host: str, *, sent: bool, is_held: bool = True) -> None:
+        """Leave the line, and free the place if it ``is_held``: the request has ended, or was not sent."""
+        line, now_mono = self._lines[host], self._clock.monotonic()
         if sent:
-            line.earlier_mono, line.ended_mono = line.ended_mono, self._clock.monotonic()
-        line.place.release()
-        self._left(host, line)
-
-    def _left(self, host: str, line: _FetchLine) -> None:
-        """Count a request that has left the line, and delete the line if it was the last."""
+            line.earlier_mono, line.ended_mono = line.ended_mono, now_mono
+        if is_held:
+            line.place.release()
         line.asked -= 1
         if line.asked:
             return
         del self._lines[host]
-        now_mono = self._clock.monotonic()
         for times, at_mono in ((self._earlier, line.earlier_mono), (self._ended, line.ended_mono)):
             if at_mono != NEVER:
                 times.keep(host, at_mono, now_mono)

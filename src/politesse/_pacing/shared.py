@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.pacer import FleetPacer
     from politesse._pacing.fleet.wire import FleetWire
     from politesse._pacing.host_state import HostMemory, MemoryOf
-    from politesse._pacing.requests import FetchPermit, PacedLine, Permit, TurnRequest
+    from politesse._pacing.requests import PacedLine, Permit, TurnRequest
     from politesse.ports import Resolver
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
@@ -331,10 +331,6 @@ class GateShare:
     def known_closing(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed, at all gates; or None."""
         return self.pacer.known_closing(host)
-
-    async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> FetchPermit:
-        """Wait in line for the request of a robots.txt, behind the requests of all gates."""
-        return await (self.pacer if self._open is None else self._open).start_fetch(request, made=made)
 
     def hosts(self) -> Mapping[str, HostStatus]:
         """Return the state of each busy host, with the requests of all gates."""

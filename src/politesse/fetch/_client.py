@@ -191,7 +191,7 @@ class SharedClient:
         """Return the session of the running event loop."""
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
-        if client is None or client.closed:
+        if client is None:
             for ended in [known for known in self._clients if known.is_closed()]:
                 self._clients.pop(ended).detach()
             client = self._clients[loop] = self._create()

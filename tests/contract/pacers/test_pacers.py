@@ -23,7 +23,19 @@ from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.pacers.fleet_pacer import fleet_pacer, scoped_fleet_pacer, settle
 from tests.support import tasks
-from tests.support.pacing import AGENT, HOST, MIDNIGHT, Pacer, Permit, Resolving, TurnRequest, at, fetching, rules
+from tests.support.pacing import (
+    AGENT,
+    HOST,
+    MIDNIGHT,
+    FetchPermit,
+    Pacer,
+    Permit,
+    Resolving,
+    TurnRequest,
+    at,
+    fetching,
+    rules,
+)
 from tests.support.tiers import first_of
 
 FIRST: Final = "https://example.com/1"
@@ -180,9 +192,13 @@ class Desk:
         self.pacer.close_host(HOST, until_wall, bound_by)
         await settle()
 
+    async def start_fetch(self, host: str = HOST) -> FetchPermit:
+        pacer = self.pacer.pacer if isinstance(self.pacer, GateShare) else self.pacer
+        return await pacer.start_fetch(fetching(host))
+
     async def fetch(self, *, opened: bool = False, status: int = 200) -> None:
         """One robots.txt, whose answer comes at once."""
-        robots = asyncio.ensure_future(self.pacer.start_fetch(fetching(HOST)))
+        robots = asyncio.ensure_future(self.start_fetch())
         await self.pass_time(0.0)
         permit = await robots
         permit.end(status, {}, 0.1)
@@ -461,13 +477,13 @@ async def test_fetches_of_a_host_start_one_at_a_time_and_after_the_first_two_spa
     started: list[float] = []
 
     async def fetch() -> None:
-        permit = await desk.pacer.start_fetch(fetching(HOST))
+        permit = await desk.start_fetch()
         started.append(desk.clock.monotonic())
         await desk.clock.sleep(0.5)
         permit.end(200)
 
     fetches = [asyncio.ensure_future(fetch()) for _ in range(4)]
-    other = asyncio.ensure_future(desk.pacer.start_fetch(fetching("other.example")))
+    other = asyncio.ensure_future(desk.start_fetch("other.example"))
     await desk.pass_time(0.1)
     assert other.done()
     await desk.pass_time(10.0)
@@ -477,14 +493,14 @@ async def test_fetches_of_a_host_start_one_at_a_time_and_after_the_first_two_spa
 
 async def test_a_fetch_that_was_given_back_costs_nothing(desk: Desk) -> None:
     for _ in range(5):
-        (await desk.pacer.start_fetch(fetching(HOST))).give_back()
+        (await desk.start_fetch()).give_back()
         await settle()
     await desk.give_back(await desk.take())
 
 
 async def test_cancelled_fetches_cost_no_other_its_place(desk: Desk) -> None:
-    first = await desk.pacer.start_fetch(fetching(HOST))
-    fetches = [asyncio.ensure_future(desk.pacer.start_fetch(fetching(HOST))) for _ in range(4)]
+    first = await desk.start_fetch()
+    fetches = [asyncio.ensure_future(desk.start_fetch()) for _ in range(4)]
     await settle()
     fetches[1].cancel()
     first.end(200)
@@ -771,7 +787,7 @@ async def test_nothing_starts_after_closing(desk: Desk) -> None:
 
 async def test_calls_about_a_host_after_closing_are_harmless(desk: Desk) -> None:
     permits = [await desk.take(), await desk.take(host="other.example")]
-    fetch = await desk.pacer.start_fetch(fetching(HOST))
+    fetch = await desk.start_fetch()
     await desk.pacer.aclose()
     await desk.end(permits[0], 429, {"retry-after": "5"})
     await desk.give_back(permits[1])

@@ -233,7 +233,8 @@ async def fetch_from(
     """Fetch robots.txt as a gate does, which follows the redirects of its fetcher."""
     fetcher = AiohttpFetcher(UA, options, **parts)
     try:
-        result = await follow(FetchRequest(server.origin(host), 0, validators), 5, fetcher.fetch)
+        request = FetchRequest(server.origin(host), 0, validators)
+        result = await follow(request, await fetcher.fetch(request), 5, fetcher.fetch)
         assert result is not None, "a redirect without its target"
         return result
     finally:
