@@ -1,7 +1,7 @@
 """The caches of the files that sites keep at well-known paths: robots.txt here, the others in ``files``.
 
 Theory of operation. A file has a key. Each key has at most one Copy and at most one flight: a task that loads or
-fetches the file, and the callbacks of all who wait for it. A key is in one of these states:
+fetches the file, and the futures of all who wait for it. A key is in one of these states:
 
     copy        a lookup                                  the renewal of the copy
     valid       is answered at once                       starts after the answer, once it is due
