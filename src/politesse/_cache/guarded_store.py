@@ -188,7 +188,8 @@ class GuardedStore:
             raise StorePaused(str(error)) from error
         if not (isinstance(error, _StoreLate) or self._pauses or self._failures >= _FAILURES):
             return None
-        pause_s = min(self._timeout_s * 2.0**self._pauses, max(_LONGEST_PAUSE_S, self._timeout_s))
+        # The exponent is bounded, so that a store that fails for days does not overflow.
+        pause_s = min(self._timeout_s * 2.0 ** min(self._pauses, 32), max(_LONGEST_PAUSE_S, self._timeout_s))
         self._pauses += 1
         self._until_mono = now_mono + pause_s
         return pause_s

@@ -106,6 +106,14 @@ async def test_cold_origins_one_by_one_hardly_wait_for_a_store_that_hangs(clock:
     assert len(failures) <= 5
 
 
+async def test_store_that_fails_for_a_week_closes_no_site() -> None:
+    sites = dict.fromkeys((f"https://h{place}.example" for place in range(2_016)), PRIVATE)
+    async with ScriptedGate(sites, jumps=True, store=FailingStore({}, "get", "put")) as gate:
+        for site in sites:  # each finds that the pause of the store is over
+            assert await gate.check(f"{site}/")
+            await gate.clock.sleep(300.0)
+
+
 async def test_cold_origins_at_once_wait_for_a_store_as_long_as_one_does() -> None:
     for origins in (1, 100):
         store = FailingStore({}, "get", "put")
