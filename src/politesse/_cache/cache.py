@@ -19,7 +19,8 @@ A flight passes through these steps. It ends in a new copy, unless the request i
 
 - Cancelling a waiter does not end the flight. ``shut`` ends all flights, and raises ClosedError in all waiters.
 - Waiters get the copy of their flight even if its lifetime is over already.
-- ``forget`` drops the copy. A flight under way goes on, but ignores the record in the store from then on.
+- ``forget`` drops the copy. A flight under way goes on, but ignores the record in the store from then on. If its answer
+  has come already, it fetches once more.
 - A record of the store is used only if it is not older than the copy: the store may have lost a write.
 - If several processes share a LeasingStore, a load waits while another process fetches the file (see ``records``), and
   a refresh uses a record that another process has stored meanwhile.
@@ -101,6 +102,7 @@ class Flight:
         loop: the event loop of the flight.
         task: the task; None before its start.
         forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
+        outdated: whether ``forget`` was called since the answer came, so that the answer no longer counts either.
         lease: the lease under which the file is fetched, or None.
         result: the answer to the fetch; None without a fetch.
         waiters: the futures of all who wait, in order.
@@ -114,6 +116,7 @@ class Flight:
     loop: asyncio.AbstractEventLoop
     task: asyncio.Task[None] | None = None
     forgotten: bool = False
+    outdated: bool = False
     lease: Lease | None = None
     result: FetchResult | None = None
     waiters: dict[asyncio.Future[Copy], None] = field(default_factory=dict)
@@ -305,11 +308,13 @@ class FileCache(ABC):
             self.weight_bytes -= copy.own_bytes + copy.file.release()
         self._evicted.pop(key, None)
         if (flight := self._flights.get(key)) is not None:
-            flight.forgotten = True
+            flight.forgotten = flight.outdated = True
 
     async def _run(self, flight: Flight) -> None:
         try:
             copy = await self._renewed(flight)
+            while flight.outdated:
+                copy = await self._renewed(flight)
         except self.refusals as error:
             del self._flights[flight.key]
             flight.end(error)
@@ -340,6 +345,7 @@ class FileCache(ABC):
             known, usable = await self._load(flight, self._records)
         if usable is None and not flight.refreshes and (known.answer is not None or known.trouble is not None):
             usable = self._judged(known)
+        flight.outdated = False
         if usable is not None:
             return await self._read(flight, usable)
         # A store gets the file with its answer, so an answer whose file is lost is not confirmed.
@@ -355,7 +361,7 @@ class FileCache(ABC):
             result = await self._fetcher.fetch(replace(request, validators=None))
             if isinstance(result, FetchResponse):
                 result = replace(result, conditional=False)  # a 304 to this request must not confirm the copy
-        flight.result = result
+        flight.result, flight.outdated = result, False
         copy = self._advanced(known, result)
         fetched_mono = self._clock.monotonic()
         if self._records is not None:

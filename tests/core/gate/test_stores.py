@@ -23,7 +23,18 @@ from politesse.sites import FileOutcome
 from politesse.stores import MemoryStore, SharedMemoryStore, SqliteStore
 from politesse.stores.redis import RedisStore
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
-from tests.core.gate.gates import CLOSED, DAY, PAGE, PRIVATE, SITE, Answers, ScriptedGate, TimedFetcher, lasting
+from tests.core.gate.gates import (
+    CLOSED,
+    DAY,
+    PAGE,
+    PRIVATE,
+    ROBOTS_TXT,
+    SITE,
+    Answers,
+    ScriptedGate,
+    TimedFetcher,
+    lasting,
+)
 from tests.support.events import events_of, failures_of
 from tests.support.pacing import Resolving
 from tests.support.redis_servers import EXECUTABLES, shared_server
@@ -367,10 +378,11 @@ async def test_write_that_ends_late_does_not_bring_back_a_file_that_was_forgotte
         if succeeds:
             bench.heal()
         goes_on.set()
-        assert await checking
+        await settle()
+        bench.clock.advance(10)  # the pause before the third request for the file is over
+        assert not await checking
         assert await gate.check(OTHER)  # there is room for one file only
         gc.collect()  # an evicted file that a traceback holds would be found again
-        bench.clock.advance(10)  # the pause before the third request for the file is over
         assert not await gate.check(PAGE)
         bench.heal()
 
@@ -725,6 +737,22 @@ async def test_forgetting_and_a_queue_do_not_hang_on_the_store_whose_timeout_is_
         async with asyncio.timeout(30), queue.turn() as turn:
             assert turn.url == PAGE
             assert gate.clock.monotonic() <= 3 * TIMEOUT_S
+
+
+async def test_answer_that_is_being_stored_when_its_origin_is_forgotten_does_not_count() -> None:
+    clock = ManualClock(autojump=True)
+    store = KeptStore({}, delay_s=2.0, clock=clock)
+    async with ScriptedGate({SITE: [PRIVATE, CLOSED]}, clock=clock, store=store) as gate:
+        checking = asyncio.ensure_future(gate.check(PAGE))
+        await clock.sleep(5.0)  # the record of the file and that of its host were read, each in two seconds
+        assert (gate.asked, store.count("put", "https")) == ([ROBOTS_TXT], 1)
+        await gate.forget(SITE)
+        assert not await checking
+        assert not await gate.check(PAGE)
+        assert len(gate.asked) == 2
+    async with ScriptedGate(clock=clock, store=store) as gate:
+        assert not await gate.check(PAGE)
+        assert gate.asked == []
 
 
 async def test_cancellation_during_a_failure_of_the_store_leaves_no_error() -> None:
