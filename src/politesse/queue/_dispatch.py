@@ -593,11 +593,10 @@ class Dispatcher(Generic[Item]):
         origin_queue.withdraw(queued)
         self._asked[queued.number] = queued
         try:
-            held, origin_queue.held = origin_queue.held, None
-            judged = self._agent.judged(queued.url)
+            judged, held = self._agent.judged(queued.url), origin_queue.held
             if judged is None and held is not None and self._agent.still_holds(queued.url, held):
                 # tdmrep.json was evicted. If its load took the turn of the host, another load would do so again.
-                judged = origin_queue.held = held
+                judged = held
             if judged is not None:
                 origin_queue.may_wait_long = judged[1].longest_s > self._long_s
             answer: Turn | NotYet | Verdict

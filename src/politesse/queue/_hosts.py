@@ -246,8 +246,8 @@ class OriginQueue(Generic[Item]):
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
         reloads: how many consecutive turns of the host found robots.txt unknown; 0 after a URL was handed out or
             refused.
-        held: the verdict on the first URL after a reload, and its copy, which keeps robots.txt in memory; usually
-            until a worker has asked.
+        held: the verdict on the first URL after a reload, and its copy, which keeps robots.txt in memory; until a URL
+            was handed out or refused, or for the time of a deferral.
         deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
         not_before: the Unix time at which the last deferral ends.
         sorted_by: the digest of the robots.txt by which the URLs were last sorted; see ``Dispatcher._known``.

@@ -11,10 +11,11 @@ While a worker waits, all origins are fetched, and the cache bounds how many req
 that never answer delay no other origin.
 
 If a robots.txt is no longer in memory when its host has its turn, the file is loaded again at once: the limit of
-fetches does not apply. After the load, the host is first in line, and its origin holds the file until a worker has
-asked, even if the cache evicts the file. No host is tried while ``_MAX_RELOADING`` files are being loaded. A load that
-takes longer than ``_SLOW_S`` delays no host. So a turn costs a few loads at any size of the cache, whatever the other
-users of the cache do.
+fetches does not apply. After the load, the host is first in line, and its origin holds the file until a URL is handed
+out or refused, even if the cache evicts the file. If the load was a fetch, the interval of the host begins anew, and
+another load at its end would begin it again. No host is tried while ``_MAX_RELOADING`` files are being loaded. A load
+that takes longer than ``_SLOW_S`` delays no host. So a turn costs a few loads at any size of the cache, whatever the
+other users of the cache do.
 
 A site can delay its URLs in two ways. An origin is *deferred* while its robots.txt is unreachable or was answered with
 429. The verdict names the beginning and the end of that state. The origin is given up as soon as the next fetch would

@@ -510,6 +510,15 @@ async def test_crawl_delay_is_kept_although_its_file_was_evicted() -> None:
     assert min(gaps) == pytest.approx(10.0, abs=TICK_S)  # those after robots.txt, too
 
 
+async def test_crawl_delay_ends_although_its_file_was_evicted_and_the_store_fails() -> None:
+    store, turns = KeptStore({}, fails={"get": StoreError("broken"), "put": StoreError("broken")}), list[str]()
+    urls = [f"{site}/{number}" for number in range(2) for site in SITES]
+    async with small_gate("Crawl-delay: 5\n", store=store) as gate:
+        await pass_time(gate.clock, [asyncio.create_task(take_all(gate, urls, turns))], 40.0)
+        assert sorted(turns) == sorted(urls)
+        assert max(gate.fetcher.count(site) for site in SITES) <= 1 + 2
+
+
 async def test_files_of_several_agents_are_read_although_others_evict_them() -> None:
     async def work(site: str) -> None:
         assert await gate.check(f"{site}/page")
