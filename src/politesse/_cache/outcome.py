@@ -412,7 +412,7 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
             refresh_wall = trouble.retry_wall
             if trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < refresh_wall:
                 copy.not_before = refresh_wall
-    elif trouble is not None and now_wall < trouble.retry_wall:
+    elif trouble is not None and now_wall < trouble.retry_wall - AGREE_S:  # the other clock may have ended the wait
         until_wall = trouble.retry_wall
         if closed:
             until_wall = min(until_wall, trouble.since_wall + policy.outcomes.grace.closed_s)

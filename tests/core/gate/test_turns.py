@@ -11,7 +11,7 @@ from politesse.errors import ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.events import Decided, Event, TurnGranted
 from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import AccessResult
-from tests.core.gate.gates import PAGE, ROBOTS_TXT, SITE, ScriptedGate, lasting
+from tests.core.gate.gates import PAGE, ROBOTS_TXT, SITE, ScriptedGate, lasting, refusal
 from tests.support.events import events_of
 from tests.support.scripted import UA
 from tests.support.tasks import apart, ended, settle
@@ -157,6 +157,17 @@ async def test_page_of_a_closed_host_waits_for_its_robots_txt_but_not_for_each_4
             assert not turn.verdict.denied_by_reason
     async with ScriptedGate({SITE: 429}, jumps=True, mode="report") as gate, gate.turn(PAGE) as turn:
         assert turn.verdict.reason is Reason.TOO_MANY_REQUESTS
+
+
+async def test_robots_txt_is_fetched_when_its_host_opens_though_the_wall_clock_is_just_behind_in_report_mode() -> None:
+    other = f"{SITE}:8443"
+    async with ScriptedGate({SITE: refusal(429, "200"), other: ""}, jumps=True, mode="report") as gate:
+        await gate.check(PAGE)
+        gate.clock.call_later(150.0, lambda: gate.clock.set_wall(gate.clock.wall() - 0.005))
+        async with gate.turn(f"{other}/page") as turn:
+            assert gate.fetcher.count(other) == 1
+            assert not turn.verdict.denied_by_reason
+            assert gate.clock.monotonic() == pytest.approx(201.0)
 
 
 async def test_denied_host_with_too_slow_a_pace_is_refused_in_report_mode_as_well() -> None:
