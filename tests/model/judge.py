@@ -24,6 +24,9 @@ EPS_S: Final = 1e-6
 STORE_S: Final = 5.5  # a store may take this long before a new answer counts
 IDLE_S: Final = 1.0  # a ready host with waiters is idle for this long at the most
 SMALL_S: Final = 60.0  # where a small cache drops copies, they may be fetched again first
+RETRY_S: Final = 1.0  # a failed fetch is not repeated within this time
+FORGOTTEN_S: Final = 600.0  # a host without requests for this long is forgotten, and recalled from the store
+PAUSE_S: Final = 310.0  # after a failure of a store, it may not be called for this long
 _MINUTE_S: Final = 60.0
 _BUSY: Final = frozenset({429, 502, 503, 504})
 _REDIRECTS: Final = frozenset({301, 302})
@@ -73,6 +76,7 @@ class OriginFacts:
     states: list[State] = field(default_factory=lambda: [State()])
     hops: list[str] = field(default_factory=list)
     pending: str = ""  # the target of a redirect whose answer has not come
+    waits_since: float = inf  # since when the request of that target waits; infinite once it is sent
     forgotten: float = -inf
 
     @property
@@ -147,9 +151,17 @@ class Judge:
         self.trace: list[str] = []
         self.pages = self.fetches = 0
         self.late_s = 0.0
+        self.fails_until = -inf  # until when a call of a store may fail
 
     def has_late_stores(self, *, late: bool) -> None:
         self.late_s = STORE_S if late else 0.0
+
+    def stores_change(self, *, fail: bool) -> None:
+        """Note that calls of the stores fail from now on, or succeed."""
+        if fail:
+            self.fails_until = inf
+        elif self.fails_until == inf:
+            self.fails_until = self.clock.monotonic() + PAUSE_S
 
     @property
     def idle_s(self) -> float:
@@ -256,7 +268,8 @@ class Judge:
             closed = self.host(page.host).closed
             opened = [until for _, until in closed if since is not None and since - EPS_S <= until <= now + EPS_S]
             at_opening = bool(closed) and now <= self.host(page.host).closed_at_latest + EPS_S
-            if not any(state.answered for state, _ in recent) and not at_opening and len(opened) < 2:
+            is_answered = any(state.answered for state, _ in recent)
+            if not is_answered and now > self.refused_until(facts) + EPS_S and not at_opening and len(opened) < 2:
                 self.find(f"{page.url} is requested before its robots.txt")
             return min((self.stated_s(copy, tokens) for copy in usable or (None,)), default=0.0)
         if not copies:
@@ -273,6 +286,15 @@ class Judge:
             self.find(f"{page.url} is requested in spite of its long Crawl-delay")
         return min(stated_s)
 
+    def refused_until(self, facts: OriginFacts) -> float:
+        """Return until when a robots.txt may count as refused by the target of its redirect; minus infinity for never.
+
+        A closed host gets no request for the target. The fetch has then failed, until the host opens, or for a second.
+        The time of the opening is known by two bounds only; the later one counts.
+        """
+        closed_at_latest = self.host(split(facts.pending)[1]).closed_at_latest if facts.pending else -inf
+        return closed_at_latest + RETRY_S if facts.waits_since <= closed_at_latest else -inf
+
     def described(self, state: State) -> str:
         copy = state.copy
         held = "no copy" if copy is None else f"copy of {copy.at:.3f} s for {copy.lifetime_s:g} s: {copy.body!r}"
@@ -284,9 +306,7 @@ class Judge:
         self.note(f"    {status} {dict(page.headers)} from {page.url}")
         headers = {name.lower(): value for name, value in page.headers.items()}
         asked_s = retry_after_s(headers, self.clock.wall())
-        until = max((until for _, until in host.closed), default=-inf)
-        if page.started >= until + host.backoff_s:
-            host.backoff_s = 0.0
+        self.forget_backoff(host, page.started)
         least_s = max(self.pacing.backoff_min_s, 4.0 * min(page.interval_s, self.floors(page.host, page.started)[0]))
         longest_s = max(900.0, self.pacing.backoff_min_s)
         closed_s = asked_s
@@ -312,6 +332,12 @@ class Judge:
         if closed_s:
             host.closed.append((now, now + min(closed_s, self.pacing.backoff_max_s)))
         self.bound_from_above(page, host, asked_s, is_refusal=is_refusal)
+
+    def forget_backoff(self, host: HostFacts, started: float) -> None:
+        """Forget the backoff if a request started so late after the last closure; robots.txt is such a request."""
+        until = max((until for _, until in host.closed), default=-inf)
+        if started >= until + host.backoff_s:
+            host.backoff_s = 0.0
 
     def bound_from_above(self, page: Exchange, host: HostFacts, asked_s: float, *, is_refusal: bool) -> None:
         """Note how long an answer may delay its host at most: each refusal doubles, nothing halves."""
@@ -368,6 +394,7 @@ class Judge:
         self.judge_closure(fetch, host)
         host.fetches = [*host.fetches[-4:], fetch]
         if fetch.why:
+            owner.waits_since = inf
             return
         policies = self.policies(fetch.host, now - EPS_S)
         if all(policy is not None and policy.deny for policy in policies) and not self.reports:
@@ -389,24 +416,26 @@ class Judge:
             return
         self.note(f"    {answer.status} {dict(answer.headers)} {answer.body!r} from {fetch.url}")
         asked_s = retry_after_s(answer.headers, self.clock.wall())
+        waiting = []
+        if fetch.why:  # the target of a redirect: other origins may share its answer, and keep it if it is definite
+            of_gate = [facts for (gate, _), facts in self.origins.items() if gate == fetch.gate and facts is not owner]
+            waiting = [(facts, self.refused_until(facts) > -inf) for facts in of_gate if facts.pending == fetch.url]
+            self.targets.pop((fetch.gate, fetch.url), None)
+            if answer.status in range(200, 500) and answer.status != 429:
+                self.targets[fetch.gate, fetch.url] = answer, now
         if answer.status == 429 or (answer.status == 503 and (asked_s or split(owner.hops[0])[1] != fetch.host)):
+            self.forget_backoff(host, fetch.started)
             first_s = max(self.pacing.backoff_min_s, min(60.0, 6.0 * self.pacing.backoff_min_s))
             host.closed.append((now, now + max(asked_s, first_s)))
             host.most_backoff_s = max(first_s, 2.0 * host.most_backoff_s)
             self.close_at_latest(host, max(asked_s, host.most_backoff_s))
-        waiting = []
-        if fetch.why:  # the target of a redirect: other origins may share its answer, and keep it if it is definite
-            of_gate = [facts for (gate, _), facts in self.origins.items() if gate == fetch.gate and facts is not owner]
-            waiting = [facts for facts in of_gate if facts.pending == fetch.url]
-            self.targets.pop((fetch.gate, fetch.url), None)
-            if answer.status in range(200, 500) and answer.status != 429:
-                self.targets[fetch.gate, fetch.url] = answer, now
-        for facts in (owner, *waiting):
-            self.answered(facts, fetch.gate, answer, now, is_same=fetch.status == 304)
+        for facts, shared in ((owner, False), *waiting):
+            self.answered(facts, fetch.gate, answer, now, is_same=fetch.status == 304, shared=shared)
 
-    def answered(self, facts: OriginFacts, gate: str, answer: Answer, at: float, *, is_same: bool = False) -> None:
-        """Note an answer for an origin, or for the target of its redirect."""
-        shared = False
+    def answered(
+        self, facts: OriginFacts, gate: str, answer: Answer, at: float, *, is_same: bool = False, shared: bool = False
+    ) -> None:
+        """Note an answer for an origin, or for the target of its redirect; see ``State`` for ``shared``."""
         while answer.status in _REDIRECTS:
             location = answer.headers["location"]
             url = split(facts.hops[-1])[0] + location if location.startswith("/") else location
@@ -414,13 +443,13 @@ class Judge:
                 answer = Answer(404)  # a loop: allow all
                 break
             facts.hops.append(url)
-            facts.pending = url
+            facts.pending, facts.waits_since = url, self.clock.monotonic()
             if (gate, url) not in self.targets:
                 return
             answer, at = self.targets[gate, url]  # the answer may be shared; a new request replaces it
             shared = True
         now, before = self.clock.monotonic(), facts.now
-        copy, trouble, retry, failures = before.copy, "", -inf, 0
+        copy, trouble, retry, failures, backoff_s = before.copy, "", -inf, 0, 0.0
         if answer.status in range(200, 300):
             body = copy.body if is_same and copy is not None else answer.body
             copy = Copy(body, at, max(lifetime_s(answer.headers), now - at + _MINUTE_S))
@@ -432,12 +461,17 @@ class Judge:
             backoff_s = min(self.cache.retry_min_s * 2.0 ** min(failures - 1, 32), self.cache.retry_max_s)
             retry = now + max(retry_after_s(answer.headers, self.clock.wall()), backoff_s, 1.0)
         facts.pending = facts.pending if shared else ""
-        host = self.host(split(facts.hops[0])[1])
+        name = split(facts.hops[0])[1]
+        host = self.host(name)
+        state = State(now, copy, trouble, retry, failures, answered=True, shared=shared)
+        if trouble == "busy" and split(facts.hops[-1])[1] == name and state.usable(now) is not None:
+            # While an older copy permits pages, they wait until robots.txt may be fetched again, which has its jitter.
+            self.close_at_latest(host, min(1.1 * backoff_s, self.cache.retry_max_s))
         if not trouble and not shared and before.usable(now) is None and (before.trouble or not before.answered):
             host.opened.append(now)
         host.stated_s = max([host.stated_s, *(self.stated_s(copy, tokens) for tokens in self.tokens.values())])
         host.busy_until = now
-        facts.states.append(State(now, copy, trouble, retry, failures, answered=True, shared=shared))
+        facts.states.append(state)
 
     # What the program changes
 
@@ -493,6 +527,8 @@ class Judge:
         for url, agent, since, exempt, who in waiting:
             host = split(url)[1]
             facts = self.host(host)
+            if since > facts.busy_until + FORGOTTEN_S and since <= self.fails_until:
+                facts.busy_until = since  # if a host cannot be recalled from the store, it counts as requested then
             due = max(self.starts_at_latest(host), since + self.idle_s)
             # Until a robots.txt that was requested before the change of a policy has come, its URLs may wait for it.
             is_busy = facts.under_way or any(fetch.ended is None for fetch in facts.fetches)

@@ -58,6 +58,7 @@ class Meddler:
         for store in self.all.stores:
             store.change()
             self.judge.note(f"the store fails: {sorted(store.failing)}, {store.late_s} s late")
+        self.judge.stores_change(fail=any(store.failing or store.late_s > 5.0 for store in self.all.stores))
 
     async def cancel(self) -> None:
         if self.lots.random() < 0.3:
