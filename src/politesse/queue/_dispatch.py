@@ -378,12 +378,13 @@ class Dispatcher(Generic[Item]):
         """Let an origin compete for turns, after its robots.txt was fetched."""
         host, (verdict, permission, copy) = origin_queue.host, judged
         file = None if copy is None else copy.rules.digest or None
-        if not verdict.allowed or file != origin_queue.sorted_by:
+        is_denied = not verdict.allowed or self._patience.is_closed_too_long(origin_queue, verdict)
+        if is_denied or file != origin_queue.sorted_by:
             origin_queue.sorted_by = file
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
             self.workers.wake()
         origin_queue.may_wait_long = permission.longest_s > self._long_s
-        may_wait = not verdict.allowed or origin_queue.may_wait_long
+        may_wait = is_denied or origin_queue.may_wait_long
         if origin_queue.reloads and not host.is_watched:
             self._move(host, HostEvent.LOOK, first=True)  # in front, because the cache may soon evict robots.txt again
             self.workers.wake()
@@ -564,7 +565,12 @@ class Dispatcher(Generic[Item]):
         """Return the verdict by which a URL is refused now; None if it is allowed, deferred or not yet judged."""
         judged = self._agent.judged(queued.url)
         verdict = None if judged is None else judged[0]
-        return None if verdict is None or not self._patience.refuses(queued.origin_queue, verdict) else verdict
+        if verdict is None:
+            return None
+        if self._patience.is_closed_too_long(queued.origin_queue, verdict):
+            until_wall = verdict.not_before or self._agent.clock.wall()
+            return self._agent.given_up(queued.url, NotYet(until_wall, Bound.ROBOTS_TXT))
+        return verdict if self._patience.refuses(queued.origin_queue, verdict) else None
 
     async def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Return the first turn that a host grants; None if no host may be asked, or the slice of time is over.
@@ -642,6 +648,7 @@ class Dispatcher(Generic[Item]):
         """Count a URL as handed out; its host waits in the line of the pacer if it has more URLs."""
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
         del self._asked[queued.number]
+        origin_queue.closings = 0
         self._agent.counted(turn.verdict)
         if origin_queue.deferred_wall is not None or self.given_up:
             self._note_answer(queued)

@@ -20,7 +20,9 @@ other users of the cache do.
 A site can delay its URLs in two ways. An origin is *deferred* while its robots.txt is unreachable or was answered with
 429. The verdict names the beginning and the end of that state. The origin is given up as soon as the next fetch would
 come too late. A host *waits* for the pacer, until a closure or an interval ends, or a Visit-time begins. The answer of
-the pacer names the end of the wait.
+the pacer names the end of the wait. In report mode no origin is deferred, but each 429 to its robots.txt closes the
+host again. So an origin is given up there, too, once this has gone on for ``max_wait_s`` and none of its URLs was
+handed out. Otherwise it could stop the other origins of its host for ever.
 
 While a host waits in the line of the pacer, another caller may close the host. So each waiting host is watched: if the
 host makes no progress for ``max_wait_s``, a worker tries it. If the worker then finds a closure, the whole time since
@@ -63,6 +65,7 @@ MAX_FETCHING: Final = 2_500  # above the limit of the cache: it gives up stalled
 _SLOW_S: Final = 0.05
 _AGAIN_S: Final = 1.0  # a fetch whose task was cancelled is repeated after this pause
 _MAX_RELOADING: Final = 20
+_CLOSINGS: Final = 2  # after as many consecutive loads, the 429 is what its URLs wait for
 _MIN_LOOK_S: Final = 1.0  # a host is not tried more often than this, even with a small ``max_wait_s``
 _MIN_DEFERRAL_S: Final = 1.0  # a deferral is at least this long, so that a wall clock that jumps causes no busy loop
 
@@ -127,6 +130,17 @@ class Patience(Generic[Item]):
     def refuses(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Return whether a URL with this verdict is refused."""
         return not verdict.allowed and not self.defers(origin_queue, verdict)
+
+    def is_closed_too_long(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
+        """Return whether a URL that report mode allows waits too long, because its robots.txt is answered with 429."""
+        if not verdict.allowed or verdict.reason is not Reason.TOO_MANY_REQUESTS or origin_queue.closings < _CLOSINGS:
+            return False
+        since_wall = None if verdict.source is None else verdict.source.failing_since_wall
+        if since_wall is None:
+            return False
+        return is_fetched_too_late(
+            verdict, max(since_wall, self._started_wall), self._max_unreachable_s, self.max_wait_s
+        )
 
     def waits(self, host: HostQueue[Item], answer: NotYet) -> bool:
         """Return whether to go on waiting for the pacer. If no closure causes the wait, count the wait from now."""
@@ -263,6 +277,8 @@ class RobotsPrefetcher(Generic[Item]):
         if self._stopped:
             return  # perhaps the gate was closed just after this fetch
         verdict, _, _ = task.result()
+        is_closing = verdict.reason is Reason.TOO_MANY_REQUESTS
+        origin_queue.closings = origin_queue.closings + 1 if is_closing else 0
         is_deferred = self.defer(origin_queue, verdict)
         # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
         origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None

@@ -11,9 +11,9 @@ import pytest
 
 from politesse import CacheOptions, ConfigurationError, PacingOptions, Reason
 from politesse.events import Event
-from politesse.ports import FaultKind, FetchFault, FetchResponse
+from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.stores import MemoryStore
-from politesse.testing import ManualClock
+from politesse.testing import ManualClock, ScriptedFetcher
 from politesse.verdict import Bound
 from tests.core.queue.crawl import NOTHING, A, B, Queue, drained, made, next_url, put, timers, urls, waiting
 from tests.core.queue.simulated import Pages, Reply, SimulatedWeb
@@ -211,6 +211,30 @@ async def test_report_mode_defers_and_refuses_nothing_but_gives_up_what_would_wa
                 await queue.join()
         assert queue.refused.reasons == [Reason.WAIT_TOO_LONG]
         assert not queue.refused.verdicts[0][1]
+
+
+class SlowFetcher(ScriptedFetcher):
+    """Each request takes a moment."""
+
+    clock: ManualClock
+
+    async def fetch(self, request: FetchRequest, /) -> FetchResult:
+        await self.clock.sleep(0.2)
+        return await super().fetch(request)
+
+
+async def test_robots_txt_that_is_answered_with_429_for_hours_does_not_stop_its_host_for_ever_in_report_mode() -> None:
+    other, fetcher = f"{A}:8443", SlowFetcher()
+    async with made(fetcher=fetcher, mode="report", max_wait_s=20_000.0) as queue:
+        fetcher.clock = queue.clock
+        queue.robots[other] = FetchResponse(200, f"{other}/robots.txt", {"cache-control": "max-age=60"}, b"")
+        queue.robots[A] = busy(A, 3_600, 429)
+        await put(queue, f"{other}/1", f"{A}/1", f"{A}/2")
+        log = await drained(queue)
+    assert log.urls == [f"{other}/1"]
+    assert queue.refused.items == [f"{A}/1", f"{A}/2"]
+    assert queue.refused.reasons == [Reason.WAIT_TOO_LONG] * 2
+    assert queue.clock.monotonic() < 30_000
 
 
 async def test_url_disallowed_by_a_copy_that_serves_after_429_is_refused_at_once(queue: Queue) -> None:
