@@ -18,6 +18,7 @@ from benchmarks import (
     decide,
     faults,
     fleet,
+    fleet_members,
     growth,
     json_results,
     ledger,
@@ -60,6 +61,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "faults": faults.run,
     "clients": clients.run,
     "fleet": fleet.run,
+    "members": fleet_members.run,
     "audit": audit.run,
 }
 

@@ -57,6 +57,7 @@ BUDGETS: Final[Mapping[str, Budget]] = {
     "ledger/caller": Budget("a ledger, added to a decision on its caller, us", 0.3),
     "fleet/rate": Budget("permits a second of a fleet of 4, against the ideal", 0.95, more_is_better=True),
     "fleet/queue": Budget("queue.turn in a fleet, Redis 20 ms away, against the pace", 0.95, more_is_better=True),
+    "members/idle": Budget("1,000 idle processes of a fleet, share of a processor of Redis", 0.05),
     "fleet/least gap": Budget("least gap of a fleet of 4, against the interval", 1.0, more_is_better=True),
 }
 

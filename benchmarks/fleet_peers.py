@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from redis.asyncio import Redis
 
-from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.options import FleetOptions
-from politesse._pacing.fleet.pacer import FleetPacer
+from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import wire_to
 from politesse._pacing.hosts import Hosts
 from politesse._pacing.pace import PacingOptions
@@ -42,12 +40,12 @@ class SharedLine(Protocol):
         """End the request."""
 
 
-def pacer_at(wire: FleetWire, interval_s: float, fleet: FleetOptions | None = None) -> FleetPacer:
+def pacer_at(wire: FleetWire, interval_s: float, fleet: FleetOptions | None = None) -> Hosts:
     """Return the pacer of one process of a fleet; no site makes it slower than the interval."""
     clock, publisher = SystemClock(), Publisher()
-    link = FleetLink(wire, fleet or FleetOptions(), clock=clock, publisher=publisher)
+    tickets = Tickets(wire, fleet or FleetOptions(), clock=clock, publisher=publisher)
     options = PacingOptions(min_delay_s=interval_s, adaptive_factor=0.0)
-    return FleetPacer(options, link, partial(Hosts, clock=clock), clock=clock, publisher=publisher)
+    return Hosts(options, clock=clock, publisher=publisher, fleet=tickets)
 
 
 class PolitesseFleet:
@@ -141,7 +139,7 @@ def _roomy(url: str) -> str:
     return f"{url}?max_connections=10000"
 
 
-POLITESSE: Final = "politesse, FleetPacer"
+POLITESSE: Final = "politesse, fleet"
 
 LINES: Final[Mapping[str, Callable[[str, float], SharedLine]]] = {
     POLITESSE: PolitesseFleet,

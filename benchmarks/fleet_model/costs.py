@@ -1,4 +1,4 @@
-"""Measures the cost of the scripts on a real server: each is called by a real FleetPacer, with its real arguments."""
+"""Measures the cost of the scripts on a real server: each is called with the arguments of a real fleet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from benchmarks.fleet_model.server import Observed, Readings
     from benchmarks.settings import Settings
-    from politesse._pacing.fleet.pacer import FleetPacer
+    from politesse._pacing.hosts import Hosts
     from politesse._pacing.requests import Permit
 
 _SHORT, _LONG = 40, 100
@@ -117,7 +117,7 @@ async def _key_bytes(server: Observed, hosts: int, octets: int) -> dict[str, flo
             for permit in permits:
                 permit.observe(status, {"Retry-After": "3600"})
                 permit.end()
-            await _settled(server, begun.scripts + (2 if state == IDLE else 3) * len(permits))
+            await _settled(server, begun.scripts + 2 * len(permits))
             found[state] = _each(server.read(), begun)
     finally:
         for pacer in members:
@@ -125,7 +125,7 @@ async def _key_bytes(server: Observed, hosts: int, octets: int) -> dict[str, flo
     return found
 
 
-async def _connect(pacer: FleetPacer, host: str) -> None:
+async def _connect(pacer: Hosts, host: str) -> None:
     permit = await pacer.start(_request(host, _SHORT))
     permit.end()
 
@@ -182,7 +182,7 @@ async def _flows(server: Observed, hosts: int, rounds: int) -> tuple[float, list
     return idle_share, flows, median(closings)
 
 
-async def _flow(server: Observed, pacer: FleetPacer, trips: RoundTrips, tasks: int, hosts: Sequence[str]) -> Flow:
+async def _flow(server: Observed, pacer: Hosts, trips: RoundTrips, tasks: int, hosts: Sequence[str]) -> Flow:
     left = iter(hosts)
 
     async def visit() -> None:
@@ -209,7 +209,7 @@ async def _flow(server: Observed, pacer: FleetPacer, trips: RoundTrips, tasks: i
     )
 
 
-async def _closing_us(server: Observed, pacer: FleetPacer, hosts: Sequence[str]) -> float:
+async def _closing_us(server: Observed, pacer: Hosts, hosts: Sequence[str]) -> float:
     """Return the processor time of a closing: the additional cost of a permit whose answer is 429."""
     took = []
     for status in (200, 429):
@@ -224,16 +224,18 @@ async def _closing_us(server: Observed, pacer: FleetPacer, hosts: Sequence[str])
     return max(0.0, 1e6 * (took[1] - took[0]) / len(hosts))
 
 
-def _pacer(server: Observed, prefix: str) -> FleetPacer:
-    # No lease is renewed meanwhile.
-    return pacer_at(wire_to(server.url), 1.0, FleetOptions(prefix=f"politesse:{prefix}", lease_s=3_600.0))
+def _pacer(server: Observed, prefix: str) -> Hosts:
+    pacer = pacer_at(wire_to(server.url), 1.0, FleetOptions(prefix=f"politesse:{prefix}", lease_s=3_600.0))
+    if pacer.fleet is not None:
+        pacer.fleet.first_lease_s = 3_600.0  # no lease is renewed meanwhile
+    return pacer
 
 
 def _request(host: str, octets: int) -> TurnRequest:
     return TurnRequest(host, host, "ExampleBot", None, f"https://{host}/".ljust(octets, "a"))
 
 
-async def _started(pacer: FleetPacer, hosts: Sequence[str], octets: int) -> AsyncIterator[Permit]:
+async def _started(pacer: Hosts, hosts: Sequence[str], octets: int) -> AsyncIterator[Permit]:
     for at in range(0, len(hosts), _TASKS):
         for permit in await asyncio.gather(*(pacer.start(_request(host, octets)) for host in hosts[at : at + _TASKS])):
             yield permit

@@ -125,7 +125,7 @@ class Costs:
 
     Attributes:
         server: the server that was measured, with its version.
-        script_us: processor time of the server for a reservation and a release, half of each, without the costs below.
+        script_us: processor time of the server for a wish and an end, half of each, without the costs below.
         trip_us: processor time of the server to be woken, to read a write of a client and to answer it.
         close_us: the same as ``script_us``, of a closing.
         idle_share: of a processor that the server takes when nothing happens.
@@ -156,8 +156,8 @@ CLOSED: Final = "closed"
 LONG_URL: Final = ", URLs of 100 octets"
 LISTPACK: Final = ", the same, larger listpacks"
 
-PERMIT_SCRIPTS: Final = 2.0
-"""Scripts a permit: one reserves, one releases."""
+_AHEAD_S: Final = 2.0
+"""An interval that is longer than this takes two scripts a page: one asks for the start, one tells the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Demand:
 def demand(crawl: Crawl, costs: Costs, keys: float, *, scripts_a_trip: float, long_urls: bool) -> Demand:
     """Return the load of a crawl on Redis while ``keys`` keys live."""
     closings_s = crawl.hosts_s * crawl.closed
-    permits_s = PERMIT_SCRIPTS * crawl.pages_s
+    permits_s = crawl.pages_s + (crawl.pages_s if crawl.interval_s > _AHEAD_S else crawl.hosts_s)
     scripts_s = permits_s + closings_s
     cpu_us = permits_s * costs.script_us + closings_s * costs.close_us + scripts_s / scripts_a_trip * costs.trip_us
     ending = LONG_URL if long_urls else ""

@@ -13,12 +13,12 @@ from redis.asyncio import Redis
 
 from benchmarks.fleet_model.crawl import KEPT_S, Crawl
 from benchmarks.fleet_peers import pacer_at
+from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.requests import TurnRequest
 
 if TYPE_CHECKING:
-    from politesse._pacing.fleet.pacer import FleetPacer
-    from politesse._pacing.fleet.scripts import Script
+    from politesse._pacing.hosts import Hosts
 
 
 class ForgettingWire(RedisWire):
@@ -28,12 +28,14 @@ class ForgettingWire(RedisWire):
 
     def _source(self, script: Script) -> str:
         whole, changed = super()._source(script), f"local KEPT = {self.kept_s:.0f} * 1000000"
+        if script is Script.MEMBER:
+            return whole
         if f"local KEPT = {KEPT_S:.0f} * 1000000" not in whole:
             raise ValueError(f"{script}: its keys are not kept for {KEPT_S:g} s")
         return whole.replace(f"local KEPT = {KEPT_S:.0f} * 1000000", changed)
 
 
-async def visit(pacer: FleetPacer, host: str, pages: int, response_s: float) -> None:
+async def visit(pacer: Hosts, host: str, pages: int, response_s: float) -> None:
     for page in range(pages):
         permit = await pacer.start(TurnRequest(host, host, "ExampleBot", None, f"https://{host}/{page}"))
         await asyncio.sleep(response_s)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.figures import figure
 from benchmarks.fleet_model.costs import measure
-from benchmarks.fleet_model.crawl import CLOSED, IDLE, IN_FLIGHT, LISTPACK, LONG_URL, PERMIT_SCRIPTS, Crawl, demand
+from benchmarks.fleet_model.crawl import CLOSED, IDLE, IN_FLIGHT, LISTPACK, LONG_URL, Crawl, demand
 from benchmarks.fleet_model.simulation import simulate
 from benchmarks.fleet_model.trial import PROCESSES, SMALL, trial
 from benchmarks.table import table
@@ -56,7 +56,7 @@ def _costs(costs: Costs) -> Iterator[Reported]:
     rows = [(name, *(f"{costs.keys[state + ending]:,.0f}" for state in states)) for ending, name in endings.items()]
     yield table(f"fleet: bytes of memory a host, {costs.server}", ("", *states), rows)
     lines = [
-        ("a script, of reserve and release", f"{costs.script_us:.1f} us"),
+        ("a script, of a wish and of an end", f"{costs.script_us:.1f} us"),
         ("a round trip that wakes the server", f"{costs.trip_us:.1f} us"),
         ("a closing", f"{costs.close_us:.1f} us"),
         ("nothing", f"{100 * costs.idle_share:.2f} % of a processor"),
@@ -135,10 +135,10 @@ def _demand(crawl: Crawl, costs: Costs, courses: Mapping[Order, Course]) -> Iter
         "processors,\nclients",
     )
     title = (
-        f"fleet: {PERMIT_SCRIPTS:g} scripts a page, each by a round trip of its own that wakes the server\n"
+        "fleet: each script by a round trip of its own that wakes the server\n"
         f"a primary gives {100 * _CPU_SHARE:.0f} % of a processor and {_NODE_BYTES / 2**30:g} GiB; "
         f"{processes:,.0f} processes, {_PAGES_A_PROCESS:g} pages a second each,\n"
-        "with a connection to each primary and one to listen"
+        "with a connection to each primary"
     )
     yield table(title, header, rows)
 

@@ -74,9 +74,9 @@ class Observed:
             self._client.dbsize(),
         )
 
-    def listeners(self) -> int:
-        """Return how many processes have subscribed to their messages."""
-        return len(self._client.pubsub_channels())
+    def members(self) -> int:
+        """Return how many processes have reported to the roster of the default prefix."""
+        return int(self._client.hget("politesse:2:{members}", "cnt") or 0)
 
     def delete(self, pattern: str) -> None:
         """Delete the keys whose names match."""

@@ -102,7 +102,7 @@ def trial(settings: Settings, costs: Costs) -> Trial:
 def _wait_for_all(server: Observed) -> None:
     """Wait until each process is connected; raises TimeoutError."""
     until_s = time.monotonic() + _PATIENCE_S
-    while server.listeners() < PROCESSES:
+    while server.members() < PROCESSES:
         if time.monotonic() > until_s:
-            raise TimeoutError(f"{server.listeners()} of {PROCESSES} processes are connected")
+            raise TimeoutError(f"{server.members()} of {PROCESSES} processes are connected")
         time.sleep(0.1)

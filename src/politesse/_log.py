@@ -44,6 +44,7 @@ _CACHE: Final = logging.getLogger("politesse.cache")
 _ROOT.addHandler(logging.NullHandler())  # so that the library prints no messages unless the program configures logging
 
 _LONG_S: Final = 900.0  # if a host or site is closed for at least this time, the line is a WARNING
+_MAX_FAULT: Final = 500  # the name of a key may take 200 of these characters
 _MAX_SITES: Final = 10_000  # at most this many sites are remembered
 _DONE: Final = {"obey": "it is obeyed", "cap": "it is capped", "skip": "the site is skipped"}
 
@@ -73,6 +74,8 @@ class EventLog:
             case events.SiteFileFetched(url, status, fault, outcome):
                 got = shortened(fault) if fault else status
                 _CACHE.debug("%s was fetched: %s, %s", shortened(url), got, outcome)
+            case events.ComponentFailed(_, "pacer", error):  # of one host, which is closed for a time
+                PACING.warning("%s", shortened(str(error), _MAX_FAULT))
             case events.ComponentFailed(origin, component, error):
                 scope = origin or "the whole crawl"
                 # exc_info would quote remote text without escapes.

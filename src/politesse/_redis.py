@@ -35,6 +35,7 @@ with needing("what processes share in a Redis", "redis"):
     from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
     from redis.backoff import NoBackoff
     from redis.client import NEVER_DECODE
+    from redis.driver_info import DriverInfo
     from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
 
@@ -43,6 +44,7 @@ __all__ = ["NEVER_DECODE", "NoBackoff", "NoScriptError", "Redis", "RedisCluster"
 FAILURES: Final = (RedisError, RedisClusterException, OSError)
 """All errors of redis-py for a server that is away, refuses, or answers with an error."""
 
+_DRIVER: Final = DriverInfo()  # redis-py would read its version from a file for each connection
 _WANTED: Final = "give a URL, as 'redis://host:6379/0', 'rediss://' or 'unix://'"
 _PORT: Final = 6379
 _SENTINEL_PORT: Final = 26379
@@ -81,7 +83,7 @@ def client_of(url: str, *, argument: str, retries: int = 0, **options: float | N
     problem = "it is no URL"
     try:
         if rest:
-            return _client_of(url, {"retry": Retry(NoBackoff(), retries), **options})
+            return _client_of(url, {"retry": Retry(NoBackoff(), retries), "driver_info": _DRIVER, **options})
     except (ValueError, TypeError, RedisClusterException) as error:
         problem = described(error)
     shown = f"{scheme}://..." if rest else "..."  # the rest of the URL may hold a password

@@ -54,6 +54,7 @@ PRINTED = {
     "signing": ("signing: one request", []),
     "growth": ("growth: in one doubling of origins", []),
     "fleet": ("fleet: 5 hosts", ["fleet/rate", "fleet/queue", "fleet/least gap"]),
+    "members": ("fleet: 8 members on", ["members/idle"]),
 }
 
 
@@ -225,7 +226,7 @@ def test_gaps_are_counted_over_all_processes() -> None:
 
 
 def test_simulated_crawl_holds_as_many_keys_as_littles_law_says() -> None:
-    assert f"local KEPT = {KEPT_S:.0f} * 1000000 " in Script.RESERVE.source
+    assert f"local KEPT = {KEPT_S:.0f} * 1000000 " in Script.STEP.source
     # One host in two has one page, few have ten; nothing closes.
     crawled = ModelCrawl(pages_s=100.0, hosts=200_000, interval_s=2.0, most_pages=10, closed=0.0)
     back_to_back = simulate(crawled, "hosts that are due first", sample=0.5, seed=1)

@@ -213,7 +213,7 @@ class PacerMachine(RuleBasedStateMachine):
         permit.observe(status)
         permit.end()
         permit.give_back()
-        assert not permit.renew()
+        assert not permit.under_way
 
     def granted(self, host: Host, agent: str, permit: LocalPermit) -> None:
         now = self.clock.monotonic()

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from politesse._pacing.fleet.pacer import FleetPacer
+from politesse._pacing.fetch_lines import LocalFetch
 from politesse._pacing.hosts import Hosts
-from politesse._pacing.requests import FetchPermit, Permit, TurnRequest
+from politesse._pacing.requests import Permit, TurnRequest
 from politesse._pacing.shared import GateShare
 from politesse.events import Publisher
 from politesse.options import SharedPacer
@@ -17,7 +17,7 @@ __all__ = [
     "HOST",
     "MIDNIGHT",
     "ORIGIN",
-    "FetchPermit",
+    "LocalFetch",
     "Pacer",
     "Permit",
     "Resolving",
@@ -30,7 +30,7 @@ __all__ = [
     "wants",
 ]
 
-Pacer: TypeAlias = Hosts | FleetPacer | GateShare
+Pacer: TypeAlias = Hosts | GateShare
 
 MIDNIGHT: Final = 1_799_971_200.0
 """A Unix time at 00:00 UTC."""

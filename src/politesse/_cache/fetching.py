@@ -29,7 +29,7 @@ from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.outcome import shared_lifetime_s
 from politesse._http.redirects import follow
 from politesse._http.signing import RequestSignature
-from politesse._pacing.requests import FetchPermit, TurnRequest
+from politesse._pacing.requests import TurnRequest
 from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
 from politesse.origin import Origin
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
     from politesse._cache.options import AccessPolicy
     from politesse._gate.permission import HostPolicy
-    from politesse._pacing.shared import AnyPacer, GateShare
+    from politesse._pacing.fetch_lines import LocalFetch
+    from politesse._pacing.hosts import Hosts
+    from politesse._pacing.shared import GateShare
     from politesse.clock import Clock
 
 CLOSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 1_000)})
@@ -188,9 +190,9 @@ class _Trip:
         permits: the permits of its requests.
     """
 
-    pacer: AnyPacer
+    pacer: Hosts
     seconds: float = 0.0
-    permits: list[FetchPermit] = field(default_factory=list)
+    permits: list[LocalFetch] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -299,7 +301,7 @@ class PacedFetcher:
         self,
         trip: _Trip,
         hop: FetchRequest,
-        permit: FetchPermit,
+        permit: LocalFetch,
         signature: RequestSignature | None,
         waited: bool,  # noqa: FBT001 - for Admission
     ) -> FetchResult:

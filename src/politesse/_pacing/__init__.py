@@ -8,8 +8,6 @@ The parts, from the gate inwards::
       |
     SharedPacer    shared.py   given to gates, or that of their event loop: Hosts while one of its gates is open
       |
-    FleetPacer     fleet/      only with a fleet: a request that Hosts has granted reserves its start in Redis
-      |
     Hosts          hosts.py    the hosts of this process, with their lines, and the limits of addresses and domains
       |- Host, Lane, Scope, LocalPermit  hosts.py   the phases of a host and of a request: read this file first
       |- Demand     demand.py      what the answers of a host ask for, and the formula for the next start (pure)
@@ -19,7 +17,8 @@ The parts, from the gate inwards::
       |- Reports    reports.py     events, long waits
       |- FetchLines fetch_lines.py requests for robots.txt, which have their own line
       |- Addresses  addresses.py   domains, and look-ups of addresses
-      `- Recalls    recall.py      states of an earlier process (host_state.py)
+      |- Recalls    recall.py      states of an earlier process (host_state.py)
+      `- Tickets    fleet/tickets.py  only with a fleet: a host asks Redis before it calls its first waiter
 
 Where to change what:
 

@@ -62,6 +62,7 @@ import random
 from asyncio import Future, _get_running_loop
 from bisect import insort
 from collections import Counter, OrderedDict, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, islice
@@ -73,7 +74,6 @@ from politesse._base.constants import DAY_S
 from politesse._pacing.addresses import Addresses, by_domain
 from politesse._pacing.demand import FETCH_CLOSING, Demand
 from politesse._pacing.fetch_lines import FetchLines, LocalFetch
-from politesse._pacing.host_state import BackoffSnapshot, HostState
 from politesse._pacing.marks import NEVER, LastRequestTimes, Marks
 from politesse._pacing.pace import (
     Limit,
@@ -91,7 +91,7 @@ from politesse._pacing.reports import HELD_S, LONG_S, Reports
 from politesse._pacing.requests import PacedLine, TurnRequest
 from politesse._pacing.timers import PermitExpiry, Wakeups
 from politesse.clock import ends_within
-from politesse.errors import ClosedError, TooFar
+from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import Publisher
 from politesse.status import HostStatus
 from politesse.verdict import CLOSINGS, Bound, NotYet
@@ -99,7 +99,8 @@ from politesse.verdict import CLOSINGS, Bound, NotYet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from politesse._pacing.host_state import MemoryOf
+    from politesse._pacing.fleet.tickets import Claim, Held, Tickets
+    from politesse._pacing.host_state import HostState, MemoryOf
     from politesse._pacing.recall import Recalled
     from politesse._pacing.requests import Permit
     from politesse.clock import Clock, Timer
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
 OFFER_S: Final = 0.05
 """How long a callback keeps its place at the head of the line after its call, in seconds."""
 
+_KEPT_S: Final = 1.0  # how long the ticket of a fleet is kept for a callback that has lapsed
 _FORGOTTEN_S: Final = 0.1  # an idle host is kept for at least this time, to save timers
 _RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
 _AGAIN_S: Final = 1.0  # a look-up of an address that others have cancelled is repeated after this time
@@ -136,6 +138,7 @@ class LocalPermit:
         max_wait_s: the longest wait; infinite for no limit.
         answered_s: how long the answer took, in seconds, or None before the answer.
         started_mono: when the permit was stamped.
+        tickets: what the fleet has granted for the request; empty without a fleet.
         before_mono: the time of the last request to the host before the stamp.
         marks: the value of ``Host.marks`` right after the stamp.
     """
@@ -155,6 +158,7 @@ class LocalPermit:
         "paced",
         "scopes",
         "started_mono",
+        "tickets",
         "url",
         "waited",
     )
@@ -165,6 +169,7 @@ class LocalPermit:
     before_mono: float
     marks: int
     scopes: tuple[Scope, ...]
+    tickets: Sequence[Held]
     _error: Exception | None
 
     def __init__(self, lane: Lane, url: str, order: int) -> None:
@@ -218,13 +223,18 @@ class LocalPermit:
             if alarm is not None:
                 alarm.cancel()
 
-    def _alarm(self, now_mono: float, max_wait_s: float) -> Timer:
-        """Return the timer that ends the wait; raise TooFar at once if the start is too far away in any case."""
+    def _alarm(self, now_mono: float, max_wait_s: float) -> Timer | None:
+        """Return the timer that ends the wait; raise TooFar at once if the start is too far away in any case.
+
+        In a fleet, a request that cannot wait waits for one answer of Redis; see ``Host.refuse_late``.
+        """
         host = self.paced
         if host.ready_mono(self.lane, now_mono) > now_mono + max_wait_s:
             host.advance(now_mono)
-            raise self._too_far()
-        return host.hosts.clock.call_later(max_wait_s, lambda: self.fail(self._too_far()))
+            raise self.too_far()
+        if host.claim is not None and max_wait_s == 0.0:
+            return None
+        return host.hosts.clock.call_later(max_wait_s, lambda: self.fail(self.too_far()))
 
     def wake(self) -> None:
         """Wake the task: its turn has come, or it has to raise its error."""
@@ -238,7 +248,7 @@ class LocalPermit:
         self._error = self._error or error
         self.wake()
 
-    def _too_far(self) -> TooFar:
+    def too_far(self) -> TooFar:
         """Return the error for this waiter, with the present reason for its wait."""
         host = self.paced
         return TooFar(host.name, host.not_yet(self.lane), self.max_wait_s)
@@ -283,6 +293,8 @@ class LocalPermit:
                 host.demand.last_mono = now_mono
             for scope in self.scopes:
                 scope.end(self, now_mono)
+            if lines.fleet is not None:
+                lines.fleet.ended(self.tickets, now_mono, with_request=True)
             del self.paced, self.lane, self.scopes
             host.changed(now_mono)
 
@@ -301,12 +313,10 @@ class LocalPermit:
             host.unmark(self)
             for scope in self.scopes:
                 scope.give_back(self)
+            if lines.fleet is not None:
+                lines.fleet.ended(self.tickets, lines.monotonic(), with_request=False)
             del self.paced, self.lane, self.scopes
             host.changed(lines.monotonic())
-
-    def renew(self) -> bool:
-        """Stamp the permit again if it could not be used at once; return False if it would not be granted now."""
-        return self.lines is not None and not self.lines.closed and self.paced.renew(self, self.lines.monotonic())
 
 
 @dataclass(slots=True, eq=False)
@@ -345,6 +355,9 @@ class Lane:
         ready_mono: when the next request may start by the short way; infinite for the long way.
         waiters: the waiting requests, in order.
         queued_mono: since when the lane stands in the lines of its scopes; None if it does not.
+        claims: what the process has at the Redis of its fleet: at the host, then at the scopes; empty without a fleet.
+        asks_mono: from when on the lane may ask Redis for a start.
+        ahead_s: how long before its start it may have a ticket.
     """
 
     host: Host
@@ -359,6 +372,9 @@ class Lane:
     ready_mono: float = inf
     waiters: OrderedDict[Waiter, None] = field(default_factory=OrderedDict)
     queued_mono: float | None = None
+    claims: tuple[Claim, ...] = ()
+    asks_mono: float = inf
+    ahead_s: float = 0.0
 
     def record(self, origin: str, pace: RuleSet) -> None:
         """Record the pace that the robots.txt of an origin states, in place of its earlier pace."""
@@ -390,6 +406,13 @@ class Lane:
             scope.line.pop(self, None)
         for scope in self.scopes:
             scope.look_soon()
+
+    def uncall_scopes(self) -> None:
+        """Give up the places in the scopes: the waiter that was called has to wait again, or has left."""
+        for scope in self.scopes:
+            if scope.called is self:
+                scope.called = None
+                scope.look_soon()
 
     def start_elsewhere(self, here: Scope, now_mono: float) -> float:
         """Return when this lane, which stands in line ``here``, may start as far as its other scopes tell.
@@ -436,6 +459,8 @@ class Host:
         closed_mono: the end of the closure that the last HostClosed reported; minus infinity if a turn was granted
             since.
         long_wait: the cause of the LongWait that was published last, or None.
+        claim: what the process has at the Redis of its fleet for this host; None without a fleet.
+        asker: the lane that asks Redis for a start, or has its tickets; or None.
     """
 
     hosts: Hosts
@@ -452,6 +477,8 @@ class Host:
     armed_mono: float | None = None
     closed_mono: float = NEVER
     long_wait: Bound | None = None
+    claim: Claim | None = None
+    asker: Lane | None = None
     most: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -466,6 +493,8 @@ class Host:
             stated = lane.stated = stated_pace(lane.by_origin.values(), now_wall, self.options, lane.floor_s)
         start = lane.start = demand.start(stated, timed, now_mono, now_wall, self.options)
         lane.is_volatile = bool(timed) or now_mono < demand.quota_until_mono
+        if self.hosts.fleet is not None:
+            start = self.hosts.fleet.delayed(lane, start, now_mono, now_wall)
         lane.ready_mono = inf if lane.is_volatile or lane.scopes or self.recalling else start.ready_mono
         return start
 
@@ -477,6 +506,8 @@ class Host:
         hosts, now_wall, called = self.hosts, self.hosts.wall(), self.called
         if hosts.recalls is not None and is_noted and not self.recalling:
             hosts.recalls.note(self)
+        if hosts.fleet is not None:
+            hosts.fleet.note(self, now_mono)
         for lane in self.lanes.values():
             self.look(lane, now_mono, now_wall)
         if (
@@ -492,14 +523,13 @@ class Host:
         """The waiter that was called has to wait again, at its place."""
         called, self.called = self.called, None
         if called is not None:
-            for scope in called.lane.scopes:
-                if scope.called is called.lane:
-                    scope.called = None
-                    scope.look_soon()
+            called.lane.uncall_scopes()
 
     def limit(self, options: PacingOptions, now_mono: float) -> None:
         """Replace the options."""
         self.options, self.most = options, options.max_concurrent
+        if self.claim is not None:
+            self.claim.most = self.most
         for lane in self.lanes.values():
             lane.stated = None
         self.changed(now_mono)
@@ -509,6 +539,8 @@ class Host:
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(self, request.min_delay_s, scopes)
+            if self.claim is not None:
+                lane.claims = self.claim, *(scope.claim for scope in scopes if scope.claim is not None)
             for scope in scopes:
                 scope.users += 1
         if request.pace is not None:
@@ -560,6 +592,15 @@ class Host:
             self.take(waiter)
             self.advance(now_mono)
 
+    def refuse_late(self, ready_mono: float) -> None:
+        """Raise TooFar in the tasks whose wait has to end before ``ready_mono``, and in those that cannot wait."""
+        for lane in self.line:
+            for waiter in lane.waiters:
+                if isinstance(waiter, LocalPermit) and (
+                    not waiter.max_wait_s or ready_mono > waiter.joined_mono + waiter.max_wait_s
+                ):
+                    waiter.fail(waiter.too_far())
+
     def may_start(self, waiter: Waiter, now_mono: float) -> bool:
         """Return whether a waiter that was called may start: it is due, there is room, no earlier one is delayed."""
         if self.recalling or len(self.under_way) >= self.most:
@@ -568,7 +609,8 @@ class Host:
         for lane in self.line:
             start = self.look(lane, now_mono, now_wall)
             if lane is waiter.lane:
-                return start.ready_mono <= now_mono and next(iter(lane.waiters)) is waiter
+                is_due = start.ready_mono <= now_mono and next(iter(lane.waiters)) is waiter
+                return is_due and (self.hosts.fleet is None or self.hosts.fleet.may_use(lane, now_mono))
             if start.yields_until_mono <= now_mono:
                 return False
         return False
@@ -589,28 +631,44 @@ class Host:
                 self._tell(waiter, now_mono)
             elif waiter is not None:
                 self.hosts.wakeups.look_at(self, now_mono)  # the caller is in the middle of a change
-        elif self.armed_mono is None and not self.under_way:  # an idle host is looked at only to forget it
-            self.hosts.wakeups.look_at(self, self.demand.last_mono + _FORGOTTEN_S)
+        else:
+            if self.claim is not None and self.hosts.fleet is not None:
+                self.hosts.fleet.let_go(self, now_mono)
+            if self.armed_mono is None and not self.under_way:  # an idle host is looked at only to forget it
+                self.hosts.wakeups.look_at(self, self.demand.last_mono + _FORGOTTEN_S)
 
     def _first_due(self, now_mono: float) -> Waiter | None:
         """Return the waiter that may start now; otherwise set the time of the next look, and return None."""
-        hosts, look_mono, due = self.hosts, inf, None
+        hosts, fleet, look_mono, due = self.hosts, self.hosts.fleet, inf, None
         for lane in self.line if len(self.under_way) < self.most else ():
             start = self.look(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
-            if start.ready_mono <= now_mono:
-                if lane.scopes and not lane.enter_scopes(now_mono):
-                    return None  # the scopes let it try again
+            due_mono = start.ready_mono if fleet is None else lane.asks_mono
+            if due_mono <= now_mono:
+                if (lane.scopes or fleet is not None) and not self._is_admitted(lane, now_mono):
+                    return None  # the scopes or the fleet let it try again
                 due = next(iter(lane.waiters))
                 break
-            look_mono = min(look_mono, start.ready_mono)
+            look_mono = min(look_mono, due_mono)
             if start.yields_until_mono <= now_mono:  # a later request would delay this one
                 break
         for lane in self.line if hosts.is_scoped else ():  # none is due, or one is called: no lane stands in a scope
             if lane.queued_mono is not None:
                 lane.leave_scopes()
-        if due is None and look_mono < inf:
-            hosts.wakeups.look_at(self, look_mono)
+        if due is None:
+            if fleet is not None:
+                fleet.let_go(self, now_mono)
+            if look_mono < inf:
+                hosts.wakeups.look_at(self, look_mono)
         return due
+
+    def _is_admitted(self, lane: Lane, now_mono: float) -> bool:
+        """Return whether a lane that is due has its places in all scopes, and all tickets of the fleet."""
+        fleet = self.hosts.fleet
+        if not lane.scopes or lane.enter_scopes(now_mono):
+            return fleet is None or fleet.admits(lane, now_mono)
+        if fleet is not None:
+            fleet.let_go(self, now_mono)
+        return False
 
     def on_time(self, now_mono: float) -> None:
         """Do what is due: tell a callback, let it lapse, call the next waiter, or forget the host."""
@@ -628,6 +686,11 @@ class Host:
             self.advance(now_mono, tells=True)
         elif not self.under_way and not self.recalling and self.called is None:
             self._forget_open_windows(now_mono)
+            if self.asker is not None and hosts.fleet is not None:  # a callback has lapsed: it may come by later
+                if now_mono < self.called_mono + _KEPT_S:
+                    hosts.wakeups.look_at(self, self.called_mono + _KEPT_S)
+                    return
+                hosts.fleet.let_go(self, now_mono)
             if (kept_mono := max(self.busy_until(now_mono), self.demand.last_mono + _FORGOTTEN_S)) > now_mono:
                 hosts.wakeups.look_at(self, kept_mono)
             else:
@@ -655,6 +718,8 @@ class Host:
         permit.started_mono = demand.last_mono = now_mono
         for scope in permit.scopes:
             scope.start(permit, now_mono)
+        if hosts.fleet is not None:
+            permit.tickets = hosts.fleet.use(permit.lane, now_mono)
         hosts.in_flight += 1
         if self.most > 1 or hosts.recalls is not None:
             self.changed(now_mono)
@@ -662,21 +727,6 @@ class Host:
             hosts.reports.opened(self)
         if not hosts.expiry.is_armed:
             hosts.expiry.arm()
-
-    def renew(self, permit: LocalPermit, now_mono: float) -> bool:
-        """Stamp a permit again; return False if it would not be granted now."""
-        self.unmark(permit)
-        start = self.look(permit.lane, now_mono, self.hosts.wall())
-        if now_mono < start.ready_mono or len(self.under_way) > self.most:
-            self.changed(now_mono)
-            return False
-        self.marks += 1
-        permit.before_mono, permit.marks = self.demand.last_mono, self.marks
-        permit.started_mono = self.demand.last_mono = now_mono
-        for scope in permit.scopes:
-            scope.last_mono = now_mono
-        self.changed(now_mono)
-        return True
 
     def unmark(self, permit: LocalPermit) -> None:
         """Take back the stamp of a permit that was not used for a request."""
@@ -753,7 +803,8 @@ class Host:
             elif wait_s == 0.0 and scope.is_full and not self.is_full:
                 bound_by, held_by = Bound.IN_FLIGHT, next(iter(scope.under_way)).url
         refusal = self.demand.refusal(self.options) if bound_by is Bound.REFUSED else None
-        return NotYet(now_wall + wait_s, bound_by, held_by, refusal)
+        not_yet = NotYet(now_wall + wait_s, bound_by, held_by, refusal)
+        return not_yet if self.hosts.fleet is None else self.hosts.fleet.explained(not_yet, lane, now_wall)
 
     def snapshot(self, now_mono: float) -> HostStatus:
         """Return the state of the host, with the pace of the lane whose next request may start last."""
@@ -776,6 +827,7 @@ class Host:
             held_by=holder.url if holder is not None else "",
             held_s=now_mono - holder.started_mono if holder is not None else 0.0,
             refusal=self.demand.refusal(self.options),
+            fleet_wait=self.hosts.fleet.wait_of(self, now_mono) if self.hosts.fleet is not None else None,
         )
 
     # How long a host is remembered
@@ -867,6 +919,7 @@ class Scope:
         users: how many lanes have this scope; without any it is forgotten once it is due.
         recalling: whether the state from an earlier process is being read.
         armed_mono: the time of its valid entry in the heap of Wakeups; None without an entry.
+        claim: what the process has at the Redis of its fleet for this scope; None without a fleet.
     """
 
     hosts: Hosts
@@ -881,6 +934,7 @@ class Scope:
     users: int = 0
     recalling: bool = False
     armed_mono: float | None = None
+    claim: Claim | None = None
     last_mono: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -893,7 +947,8 @@ class Scope:
     @property
     def ready_mono(self) -> float:
         """When the next request may start if there is room."""
-        return self.last_mono + self.limit.min_delay_s
+        ready_mono = self.last_mono + self.limit.min_delay_s
+        return ready_mono if self.claim is None else max(ready_mono, self.claim.wait_mono)
 
     @property
     def is_full(self) -> bool:
@@ -902,6 +957,8 @@ class Scope:
 
     def admits(self, lane: Lane, now_mono: float) -> bool:
         """Return whether a request may start now: it is due, there is room, and no earlier lane is delayed."""
+        if self.called is lane:
+            return True  # it has its place, and waits for the fleet
         if self.called is not None or self.recalling or self.is_full or self.ready_mono > now_mono:
             return False
         for earlier in islice(self.line, _LOOKS):
@@ -935,6 +992,8 @@ class Scope:
             else:
                 del self.hosts.by_kind[self.kind, self.name]
                 self.kept.keep(self.name, self.last_mono, now_mono)
+                if self.claim is not None and self.hosts.fleet is not None:
+                    self.hosts.fleet.forget(self.claim)
 
     def look_soon(self) -> None:
         """Let the lanes in line try in the next step: the caller is in the middle of a change."""
@@ -974,10 +1033,12 @@ class Scope:
         if self.recalls is not None:
             self.recalls.note(self)
 
-    def fetched(self, now_mono: float) -> None:
-        """Count a request for robots.txt if no other request is remembered."""
-        if now_mono > self.last_mono + max(self.kept.kept_s, 2.0 * self.limit.min_delay_s):
+    def fetched(self, now_mono: float) -> bool:
+        """Count a request for robots.txt if no other request is remembered; return whether it counts."""
+        counts = now_mono > self.last_mono + max(self.kept.kept_s, 2.0 * self.limit.min_delay_s)
+        if counts:
             self.asked(now_mono)
+        return counts
 
     def snapshot(self, now_mono: float) -> HostStatus:
         """Return the state of the scope."""
@@ -1020,6 +1081,7 @@ class Hosts:
         marks: returns the marks that earlier pacers of this process have left in a scope: host, address or domain. None
             to begin without.
         resolver: finds the addresses of hosts. Without one, each name is a key, and no address or domain is limited.
+        fleet: the tickets of this process, if a fleet of processes shares the pace; or None.
 
     Attributes:
         by_name: maps the names of the active hosts to the hosts.
@@ -1040,8 +1102,10 @@ class Hosts:
         publisher: Publisher | None = None,
         marks: Callable[[str], Marks] | None = None,
         resolver: Resolver | None = None,
+        fleet: Tickets | None = None,
     ) -> None:
         self.options: PacingOptions = options or PacingOptions()
+        self.fleet: Tickets | None = fleet
         publisher = publisher or Publisher()
         self.clock: Clock = clock
         self.monotonic: Callable[[], float] = clock.monotonic
@@ -1079,6 +1143,8 @@ class Hosts:
             self._needs_address = "address" in kinds
             self._domain_of = by_domain() if "domain" in kinds else str
         self._keep_marks()
+        if fleet is not None:
+            fleet.hosts = self
 
     def use(self, options: PacingOptions) -> None:
         """Replace the options of all hosts without limits of their own."""
@@ -1094,7 +1160,7 @@ class Hosts:
 
     def remember(self, memory: MemoryOf) -> None:
         """From now on keep the states of hosts in a memory, and recall each host before it is requested again."""
-        if self._memory is None:
+        if self._memory is None and self.fleet is None:  # a fleet keeps the states of hosts itself
             self._memory = memory
             kept_s = self.marks.requested.kept_s
             self.recalls = Recalls(partial(memory, self.options.key), self.clock, kept_s, self._recalled)
@@ -1116,6 +1182,8 @@ class Hosts:
             ClosedError: if the pacer is closed.
             WrongEventLoop: if the pacer was first used in another event loop.
         """
+        if self.fleet is not None:
+            self.fleet.link.check()
         if self.is_scoped:
             max_wait_s = await self._look_up(request, max_wait_s)
         now_mono = self.monotonic()
@@ -1139,7 +1207,12 @@ class Hosts:
         return permit
 
     def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
-        """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError."""
+        """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError.
+
+        In a fleet, only a callback that was called gets a permit: Redis cannot be asked here.
+        """
+        if self.fleet is not None:
+            self.fleet.link.check()
         if self.is_scoped and not self._knows(request.host):
             return NotYet(self.wall(), Bound.ADDRESS)
         now_mono = self.monotonic()
@@ -1159,10 +1232,11 @@ class Hosts:
                 return host.not_yet(lane)
             host.take(called)
         else:
-            host.join(permit, now_mono)
+            if self.fleet is None or host.asker is lane:  # a request cannot wait here for Redis to be asked
+                host.join(permit, now_mono)
             if host.called is not permit:
                 host.leave(permit, now_mono)
-                return host.not_yet(lane)
+                return host.not_yet(lane) if self.fleet is None or host.line else NotYet(self.wall(), Bound.FLEET)
             host.take(permit)
         host.grant(permit, now_mono)
         if host.line:
@@ -1170,15 +1244,52 @@ class Hosts:
         return permit
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
-        """Return the answer of ``try_start`` to each request. Never waits; raises ClosedError."""
-        return list(map(self.try_start, requests))
+        """Return the answer of ``try_start`` to each request. Never waits; raises ClosedError.
+
+        In a fleet this waits for one answer of Redis to each request. Requests to different hosts share a round trip.
+        """
+        if self.fleet is None:
+            return list(map(self.try_start, requests))
+        self.fleet.link.check()
+        of_host: defaultdict[str, list[int]] = defaultdict(list)
+        for place, request in enumerate(requests):
+            of_host[request.host].append(place)
+        answers: dict[int, LocalPermit | NotYet] = {}
+
+        async def try_in_order(places: Iterable[int]) -> None:
+            for place in places:
+                answer = self.try_start(requests[place])
+                if isinstance(answer, NotYet) and answer.bound_by is Bound.FLEET:
+                    try:
+                        answer = await self.start(requests[place], 0.0)
+                    except TooFar as far:
+                        answer = far.not_yet
+                answers[place] = answer
+
+        tries = [asyncio.ensure_future(try_in_order(places)) for places in of_host.values()]
+        try:
+            for each in tries:
+                await each
+        except BaseException:
+            for each in tries:
+                each.cancel()
+            await asyncio.gather(*tries, return_exceptions=True)
+            give_back_all(answers.values())
+            raise
+        return [answers[place] for place in range(len(requests))]
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and is first in line, or when the pacer closes."""
         loop = _get_running_loop()
         if self.closed or loop is None or loop is not self.wakeups.loop:
             self._check_open(request)
-            self.wakeups.own_loop()
+            loop = self.wakeups.own_loop()
+        if self.fleet is not None:
+            try:
+                self.fleet.link.check()
+            except ConfigurationError:
+                loop.call_soon(callback)  # it asks for its permit, which raises the error
+                return
         if self.is_scoped and not self._knows(request.host):
             self._call_later(request, callback)
             return
@@ -1196,18 +1307,24 @@ class Hosts:
         for recalls in (self.recalls, *self._recalls_of.values()):
             if recalls is not None:
                 recalls.close()
-        for host in list(self.by_name.values()):
-            for waiter in host.in_order():
-                if isinstance(waiter, LocalPermit):
-                    waiter.fail(ClosedError(f"the pacer was closed during the wait for a turn at {host.name}"))
-                elif not waiter.is_told:
-                    waiter.is_told = True
-                    host.leave(waiter, self.monotonic())
-                    waiter.callback()
+        self.end_waits(lambda name: ClosedError(f"the pacer was closed during the wait for a turn at {name}"))
+        if self.fleet is not None:
+            await self.fleet.aclose()
         if self.is_scoped:
             await self._addresses.aclose()
             for callback in list(self._looking_up.values()):
                 callback()
+
+    def end_waits(self, error_at: Callable[[str], Exception]) -> None:
+        """Raise an error in all tasks that wait, and call the callbacks; ``error_at`` gets the name of the host."""
+        for host in list(self.by_name.values()):
+            for waiter in host.in_order():
+                if isinstance(waiter, LocalPermit):
+                    waiter.fail(error_at(host.name))
+                elif not waiter.is_told:
+                    waiter.is_told = True
+                    host.leave(waiter, self.monotonic())
+                    waiter.callback()
 
     # Requests for robots.txt
 
@@ -1237,14 +1354,17 @@ class Hosts:
         """Record an answer to a request for robots.txt. The interval restarts only if the host was idle for long."""
         now_mono, requested = self.monotonic(), self.marks.requested
         for kind, name in fetch.limits:
-            self._scope(kind, name).fetched(now_mono)
+            if self._scope(kind, name).fetched(now_mono) and self.fleet is not None:
+                self.fleet.count(f"{kind}:{name}", now_mono)
         host = self._active_host(fetch, becomes_active=status in FETCH_CLOSING)
         if host is None:
             if now_mono - requested.look_up(fetch.host) > requested.kept_s:  # an earlier request still counts otherwise
                 requested.keep(fetch.host, now_mono, now_mono)
+                self._count(fetch, now_mono)
             return
         if now_mono > host.last_is_known_until(requested.kept_s):
             host.asked(now_mono)
+            self._count(fetch, now_mono)
         if status in FETCH_CLOSING:
             now_wall = self.wall()
             ignored = host.demand.observe_fetch(headers, elapsed_s, now_mono, now_wall, host.options)
@@ -1257,10 +1377,18 @@ class Hosts:
         now_mono, host = self.monotonic(), self._active_host(fetch)
         for kind, name in fetch.limits:
             self._scope(kind, name).asked(now_mono)
+            if self.fleet is not None:
+                self.fleet.count(f"{kind}:{name}", now_mono)
         if host is None:
             self.marks.requested.keep(fetch.host, now_mono, now_mono)
         else:
             host.asked(now_mono)
+        self._count(fetch, now_mono)
+
+    def _count(self, fetch: LocalFetch, now_mono: float) -> None:
+        """Let a request for robots.txt count in all processes."""
+        if self.fleet is not None:
+            self.fleet.count(f"{self.options.key}:{fetch.host}", now_mono)
 
     def _active_host(self, fetch: LocalFetch, *, becomes_active: bool = False) -> Host | None:
         """Return the host of a robots.txt, or None if only the time of the request has to be remembered."""
@@ -1299,6 +1427,9 @@ class Hosts:
     async def closed_until(self, host: str, /) -> float | None:
         """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
         key, was_open = await self.key(host) if self._is_by_address else self._key(host), not self.closed
+        if self.fleet is not None:
+            with suppress(ConfigurationError):  # of a Redis that refuses this client: what this process knows counts
+                await self.fleet.asked(f"{self.options.key}:{key}")
         paced = self.by_name.get(key)
         if paced is None and was_open and (self.recalls is not None or key in self.marks.demands):
             paced = self._host(key, self.monotonic())
@@ -1370,31 +1501,12 @@ class Hosts:
                 lines.append(PacedLine(self, f"{kind} {self._key_of(kind, host)}", limit.max_concurrent))
         return lines
 
-    def pace_of(self, permit: LocalPermit, /) -> Pace:
-        """Return the interval that is in force for a request."""
-        return permit.paced.look(permit.lane, self.monotonic(), self.wall()).pace
-
-    def most(self, key: str, /) -> int:
-        """Return how many requests may be under way at once to the host with a key."""
-        return self._options(key).max_concurrent
-
-    def backoff_of(self, key: str, /) -> BackoffSnapshot:
-        """Return the backoff of a host."""
-        paced = self.by_name.get(key)
-        return BackoffSnapshot() if paced is None else paced.demand.snapshot(self.monotonic(), paced.options)
-
     def learn(self, key: str, backoff_s: float, fetch_backoff_s: float, refusal_s: float, /) -> None:
         """Adopt the longer backoffs of an active host that another process remembers."""
         paced = self.by_name.get(key)
         if paced is not None:
             paced.demand.learn(backoff_s, fetch_backoff_s, refusal_s, self.monotonic())
             paced.changed(self.monotonic())
-
-    def asked(self, fetch: LocalFetch) -> list[float]:
-        """Return when the host of a robots.txt, and each of its scopes, was last requested."""
-        paced = self.by_name.get(fetch.host)
-        last_mono = self.marks.requested.look_up(fetch.host) if paced is None else paced.last_mono
-        return [last_mono, *(self._scope(*key).last_mono for key in fetch.limits)]
 
     def under_way(self) -> list[LocalPermit]:
         """Return all permits that have not ended."""
@@ -1436,6 +1548,8 @@ class Hosts:
         self.marks.requested.keep(host.name, host.demand.last_mono, now_mono)
         for key in list(host.lanes):
             host.forget_lane(key)
+        if host.claim is not None and self.fleet is not None:
+            self.fleet.forget(host.claim)
         if host.closed_mono != NEVER:
             self.reports.opened(host)  # last: a subscriber may take a turn, which needs a host that is known
 
@@ -1489,6 +1603,8 @@ class Hosts:
             demand = self.marks.demands.setdefault(key, Demand())
             demand.last_mono = max(self.marks.requested.take(key, now_mono), demand.last_mono)
             host = self.by_name[key] = Host(self, key, self._options(key), demand)
+            if self.fleet is not None:
+                host.claim = self.fleet.claim(f"{self.options.key}:{key}", host)
             if demand.closing.until_mono > NEVER:
                 self.reports.closed(host, now_mono, self.wall())  # a closure that an earlier pacer has left
             self._recall(host)
@@ -1529,6 +1645,8 @@ class Hosts:
         if scope is None:
             requested, recalls = self._marks_of(kind).requested, self._recalls_of.get(kind)
             scope = self.by_kind[kind, name] = Scope(self, kind, name, self.limits[kind], requested, recalls)
+            if self.fleet is not None:
+                scope.claim = self.fleet.claim(f"{kind}:{name}", scope)
         return scope
 
     def _scope_keys(self, name: str) -> list[tuple[str, str]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from politesse._pacing.fetch_lines import LocalFetch
-    from politesse._pacing.fleet.reservation import FleetFetch
     from politesse.robots import RuleSet
 
 
@@ -79,7 +77,3 @@ class Permit(Protocol):
 
     def give_back(self) -> None:
         """End the permit without a request: the host was not contacted, so the interval does not begin again."""
-
-
-FetchPermit: TypeAlias = "LocalFetch | FleetFetch"
-"""Permission to request a robots.txt once; ``end`` or ``give_back`` ends the permit."""

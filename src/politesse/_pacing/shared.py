@@ -38,7 +38,6 @@ from politesse.events import Publisher
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from politesse._pacing.fleet.pacer import FleetPacer
     from politesse._pacing.fleet.wire import FleetWire
     from politesse._pacing.host_state import HostMemory, MemoryOf
     from politesse._pacing.requests import PacedLine, Permit, TurnRequest
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
 
-    AnyPacer: TypeAlias = Hosts | FleetPacer
     Limits: TypeAlias = tuple[float | None, int | None]
 
 _LEAST: Final = frozenset({"min_delay_s", "max_concurrent", "refused_after"})  # of these options, less is not faster
@@ -99,14 +97,14 @@ class SharedPacer:
         self._resolver = resolver
         self._jitter = jitter
         self.marks: defaultdict[str, Marks] = defaultdict(Marks)  # stay when the pacer closes
-        self.pacer: AnyPacer | None = None  # a closed pacer stays here while its turns are under way
+        self.pacer: Hosts | None = None  # a closed pacer stays here while its turns are under way
         self._publisher = Publisher()
         # Each share with the end of its subscription, in the order in which the gates joined.
         self._shares: dict[GateShare, Callable[[], None]] = {}
         self._used = self.options
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def join(self, share: GateShare) -> AnyPacer:
+    def join(self, share: GateShare) -> Hosts:
         """Return the pacer for a gate."""
         earlier, pacer = None, self.pacer
         loop = asyncio._get_running_loop()  # noqa: SLF001 - None if no event loop is running
@@ -121,21 +119,25 @@ class SharedPacer:
         if share.memory is not None:
             pacer.remember(partial(_oldest_memory, self._shares))
         self.settle(self._limited_hosts())
-        if earlier is not None:
+        if earlier is not None and self.fleet is None:  # Redis knows the requests under way of a fleet
             pacer.take_over(earlier.under_way())
         return pacer
 
-    def _made(self, resolver: Resolver | None) -> AnyPacer:
-        """Return a new pacer: Hosts, or for a fleet a FleetPacer around Hosts."""
-        clock, publisher, marks = self.clock, self._publisher, self.marks.__getitem__
-        make = partial(Hosts, clock=clock, jitter=self._jitter, publisher=publisher, marks=marks, resolver=resolver)
-        if self.fleet is None:
-            return make(self.options)
-        from politesse._pacing.fleet.link import FleetLink  # noqa: PLC0415 - only a fleet needs these
-        from politesse._pacing.fleet.pacer import FleetPacer  # noqa: PLC0415
+    def _made(self, resolver: Resolver | None) -> Hosts:
+        clock, publisher, marks, tickets = self.clock, self._publisher, self.marks.__getitem__, None
+        if self.fleet is not None:
+            from politesse._pacing.fleet.tickets import Tickets  # noqa: PLC0415 - only a fleet needs it
 
-        link = FleetLink(wire_of(self.fleet), self.fleet, clock=clock, publisher=publisher)
-        return FleetPacer(self.options, link, make, clock=clock, publisher=publisher)
+            tickets = Tickets(wire_of(self.fleet), self.fleet, clock=clock, publisher=publisher)
+        return Hosts(
+            self.options,
+            clock=clock,
+            jitter=self._jitter,
+            publisher=publisher,
+            marks=marks,
+            resolver=resolver,
+            fleet=tickets,
+        )
 
     async def leave(self, share: GateShare) -> None:
         """Close the pacer if this was its last gate."""
@@ -262,8 +264,8 @@ class GateShare:
     resolver: Resolver | None
     options_of: dict[str, PacingOptions] = field(default_factory=dict, init=False)
     _shared: SharedPacer | None = field(default=None, init=False)
-    _pacer: AnyPacer | None = field(default=None, init=False)
-    _open: AnyPacer | None = field(default=None, init=False)  # the pacer while the gate is open: the short way
+    _pacer: Hosts | None = field(default=None, init=False)
+    _open: Hosts | None = field(default=None, init=False)  # the pacer while the gate is open: the short way
     _waits: set[asyncio.Task[object]] = field(default_factory=set, init=False)
     _callbacks: dict[object, Callable[[], None]] = field(
         default_factory=dict, init=False
@@ -271,7 +273,7 @@ class GateShare:
     _closed: bool = field(default=False, init=False)
 
     @property
-    def pacer(self) -> AnyPacer:
+    def pacer(self) -> Hosts:
         """The pacer; the first use joins it. Raises ClosedError if the gate is closed."""
         if self._closed:
             raise ClosedError("the pacer is closed")

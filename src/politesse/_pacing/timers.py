@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from politesse._pacing.reports import HELD_S
@@ -18,11 +18,8 @@ from politesse.events import Publisher, TurnExpired
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from politesse._pacing.fleet.reservation import FleetPermit
     from politesse._pacing.hosts import Host, LocalPermit, Scope
     from politesse.clock import Clock, Timer
-
-    Held: TypeAlias = FleetPermit | LocalPermit
 
 _MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
 _FEW_ENTRIES: Final = 100  # so many entries may stay that are no longer valid
@@ -137,7 +134,7 @@ class PermitExpiry:
 
     _clock: Clock
     max_turn_s: float
-    _under_way: Callable[[], Iterable[Held]]
+    _under_way: Callable[[], Iterable[LocalPermit]]
     _publisher: Publisher
     _long: Callable[[Any, float], None] = lambda _permit, _now_mono: None
     _timer: Timer | None = field(default=None, init=False)

@@ -63,8 +63,8 @@ async def status(
 
     Without HOST, the command shows the busy hosts, in no particular order, and then totals. A host is busy if a request
     is under way or waits, or if it is closed. A host that becomes busy or idle while the command runs may be missing.
-    The command reads Redis in small steps (SCAN) and changes nothing. Of the requests that wait at a host in one
-    process, only the first reserves its start in Redis, so only this request is counted as waiting.
+    The command reads Redis in small steps (SCAN) and changes nothing. Of the processes that wait for a host, Redis
+    knows the one that has waited for the longest time, so only this one is counted as waiting.
 
     Exit code: 0; 1 if the fleet does not know one of the HOSTs; 2 if Redis is away, or refuses the client.
 

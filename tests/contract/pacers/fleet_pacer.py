@@ -6,10 +6,10 @@ Time stands still while a message travels: so nothing is late, and the slack is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from secrets import token_hex
 from typing import Final
 from weakref import WeakSet
@@ -19,10 +19,9 @@ from redis.asyncio import Redis
 
 from politesse import PacingOptions
 from politesse._base.constants import DAY_S
-from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
-from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.hosts import Hosts
 from politesse.clock import Clock
@@ -48,23 +47,36 @@ _WIRES: Final[WeakSet[ManualWire]] = WeakSet()
 class ManualWire(RedisWire):
     """Adds the time of a clock to each call, for the scripts to read in place of TIME."""
 
-    def __init__(self, client: Redis, clock: Clock) -> None:
+    def __init__(self, client: Redis, clock: Clock, prefix: str = "") -> None:
         super().__init__(client)
         self._clock = clock
+        self._roster = f"{prefix}2:{{members}}"
         self.busy = self.works = 0
         _WIRES.add(self)
 
-    async def open(self, *channels: str) -> Server:
+    async def open(self) -> Server:
         with self._at_work():
-            return (await super().open(*channels))._replace(uptime_s=10 * DAY_S)
+            server = await super().open()
+            await self._join_long_ago(server)
+            return server
 
     async def server(self) -> Server:
         with self._at_work():
-            return (await super().server())._replace(uptime_s=10 * DAY_S)
+            return await super().server()
 
-    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+    async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         with self._at_work():
-            return await super().exchange(calls, epochs)
+            return await super().exchange(calls, rosters)
+
+    async def _join_long_ago(self, server: Server) -> None:
+        """Let the round be old, so that no host has to wait for its begin."""
+        if self._roster and self._connection is not None:
+            words = (1, "report", server.run_id, "", 0, "0", "0", "0", 1, 1)
+            call = ScriptCall(Script.MEMBER, (self._roster, f"{self._roster}:all"), words)
+            command = super()._command_of(call)
+            began_us = int((self._clock.monotonic() + 1e9 - 10 * DAY_S) * 1e6)
+            for at_us in (began_us, began_us + 2):
+                await self._send([(*command, at_us)])
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -106,15 +118,17 @@ def fleet_pacer(
     publisher: Publisher,
     prefix: str = "",
     wire_type: type[ManualWire] = ManualWire,
-) -> FleetPacer:
+) -> Hosts:
     """Return a member of the fleet of a prefix; the only one if there is none."""
-    wire = wire_type(client_at(shared_server().url), clock)
-    fleet = FleetOptions(prefix=prefix or f"{token_hex(6)}:", lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
-    link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
-    make = partial(Hosts, clock=clock, jitter=lambda: 0.0, publisher=publisher, resolver=Resolving({}))
-    return FleetPacer(options, link, make, clock=clock, publisher=publisher)
+    prefix = prefix or f"{token_hex(6)}:"
+    wire = wire_type(client_at(shared_server().url), clock, prefix)
+    fleet = FleetOptions(prefix=prefix, lease_s=DAY_S, timeout_s=10.0, max_slack_s=0.001)
+    tickets = Tickets(wire, fleet, clock=clock, publisher=publisher)
+    tickets.first_lease_s = DAY_S  # the link renews leases by real time
+    resolver = Resolving({})
+    return Hosts(options, clock=clock, jitter=lambda: 0.0, publisher=publisher, resolver=resolver, fleet=tickets)
 
 
-def scoped_fleet_pacer(options: PacingOptions, clock: Clock, publisher: Publisher) -> FleetPacer:
+def scoped_fleet_pacer(options: PacingOptions, clock: Clock, publisher: Publisher) -> Hosts:
     """Return the only member of a fleet, with a wider scope that never binds."""
     return fleet_pacer(replace(options, domain=Limit(min_delay_s=0.0, max_concurrent=10_000)), clock, publisher)

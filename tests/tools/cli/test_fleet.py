@@ -123,11 +123,11 @@ async def test_unknown_host_has_an_exit_code(server: RedisServer, gate: Gatekeep
 async def test_foreign_key_is_reported_and_the_rest_is_shown(
     server: RedisServer, gate: Gatekeeper, client: redis.Redis
 ) -> None:
-    client.set("politesse:host:evil\x1b[2J.example", "x")
+    client.set("politesse:2:host:evil\x1b[2J.example", "x")
     async with gate.turn("https://a.example/page", max_wait_s=20.0):
         done, as_json = await status(server), await status(server, "--json")
     assert done.code == as_json.code == 0
-    assert "politesse:host:evil\\x1b[2J.example: WRONGTYPE" in done.out
+    assert "politesse:2:host:evil\\x1b[2J.example: WRONGTYPE" in done.out
     assert "host: a.example" in done.out
     assert done.out.endswith("1 key of something else\n")
     [foreign] = [record for record in as_json.records if "key" in record]

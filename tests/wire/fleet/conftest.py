@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from redis.asyncio import Redis
 
-from tests.support.redis_servers import EXECUTABLES, RedisServer, shared_server
+from tests.support.redis_servers import EXECUTABLES, RedisServer, begin_round, shared_server
 from tests.support.tiers import first_of
 from tests.wire.fleet.members import Members
 
@@ -25,6 +25,7 @@ def server(request: pytest.FixtureRequest) -> RedisServer:
 
 @pytest.fixture
 async def fleet(server: RedisServer, prefix: str) -> AsyncIterator[Members]:
+    begin_round(server.url, prefix)
     members = Members(server.url, prefix)
     yield members
     await members.aclose()
@@ -34,6 +35,7 @@ async def fleet(server: RedisServer, prefix: str) -> AsyncIterator[Members]:
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each link look at its server often."""
     monkeypatch.setattr("politesse._pacing.fleet.link._LOOK_S", 0.2)
+    monkeypatch.setattr("politesse._pacing.fleet.link._IDLE_LOOK_S", 0.2)
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
 from politesse import PacingOptions
-from politesse._pacing.fleet.link import FleetLink
 from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
-from politesse._pacing.fleet.pacer import FleetPacer
 from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import FleetWire, RedisWire, wire_to
 from politesse._pacing.hosts import Hosts
 from politesse.clock import SystemClock
@@ -40,9 +38,9 @@ class CountingWire(RedisWire):
 
     trips = 0
 
-    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+    async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         self.trips += 1
-        return await super().exchange(calls, epochs)
+        return await super().exchange(calls, rosters)
 
 
 class OtherTimeWire(RedisWire):
@@ -56,7 +54,7 @@ class OtherTimeWire(RedisWire):
         return OTHER_TIME % self._change + super()._source(script)
 
 
-MakeMember = Callable[..., FleetPacer]
+MakeMember = Callable[..., Hosts]
 
 
 class SlowProcess(ManualWire):
@@ -64,9 +62,9 @@ class SlowProcess(ManualWire):
 
     reserved = 0
 
-    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
-        replies = await super().exchange(calls, epochs)
-        if any(call.script is Script.RESERVE for call in calls):
+    async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
+        replies = await super().exchange(calls, rosters)
+        if any(call.script is Script.STEP and call.args[-1] for call in calls):
             assert isinstance(self._clock, ManualClock)
             self._clock.advance(0.25)
             type(self).reserved += 1
@@ -78,10 +76,10 @@ class CutWire(ManualWire):
 
     cut = False
 
-    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
+    async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         if self.cut:
             raise WireLost("cut")
-        return await super().exchange(calls, epochs)
+        return await super().exchange(calls, rosters)
 
 
 async def visit(pacer: Pacer, status: int | None = 200) -> float:
@@ -120,7 +118,7 @@ class Members:
         self._url = url
         self._options = FleetOptions(prefix=prefix, lease_s=10.0)
         self._publisher = Publisher()
-        self._made: list[FleetPacer] = []
+        self._made: list[Hosts] = []
         self.events: list[Event] = []
         self._publisher.subscribe(self.events.append)
 
@@ -140,13 +138,12 @@ class Members:
         url: str = "",
         wire: FleetWire | None = None,
         fleet: FleetOptions | None = None,
-    ) -> FleetPacer:
+    ) -> Hosts:
         clock, publisher = SystemClock(), self._publisher
         wire, fleet = wire or wire_to(url or self._url), fleet or self._options
-        link = FleetLink(wire, fleet, clock=clock, publisher=publisher)
-        make = partial(Hosts, clock=clock, publisher=publisher)
+        tickets = Tickets(wire, fleet, clock=clock, publisher=publisher)
         options = options or PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
-        self._made.append(FleetPacer(options, link, make, clock=clock, publisher=publisher))
+        self._made.append(Hosts(options, clock=clock, publisher=publisher, fleet=tickets))
         return self._made[-1]
 
     async def aclose(self) -> None:

@@ -130,7 +130,7 @@ async def test_slot_that_moves_takes_what_is_under_way_with_it(
     fleet: Members, nodes: list[RedisServer], prefix: str
 ) -> None:
     one, other = fleet.member(), fleet.member()
-    moving = Moving(nodes, f"{prefix}host:{HOST}")
+    moving = Moving(nodes, f"{prefix}2:host:{HOST}")
     spans: list[Span] = []
     held = await one.start(wants())
     await other.closed_until(HOST)
@@ -161,7 +161,7 @@ async def test_new_node_that_has_none_of_the_scripts_runs_them(
 ) -> None:
     one = fleet.member()
     finish(await one.start(wants()), 200)
-    moving = Moving(nodes, f"{prefix}host:{HOST}")
+    moving = Moving(nodes, f"{prefix}2:host:{HOST}")
     for node in nodes:
         async with Redis.from_url(node.url) as client:
             await client.script_flush()

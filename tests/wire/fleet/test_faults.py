@@ -17,7 +17,6 @@ from politesse.events import FleetAway, FleetBack
 from tests.support.pacing import HOST, Pacer, finish, wants
 from tests.support.redis_servers import RedisServer, text_of
 from tests.wire.fleet.members import Members, Span, crawl, least_gap_s, visit
-from tests.wire.fleet.proxies import Switch
 
 pytestmark = pytest.mark.realtime
 
@@ -44,21 +43,21 @@ async def command(client: Redis, *words: str | int) -> object:
 
 
 NONSENSE: Final[tuple[dict[str, str], ...]] = (
-    *({"last": value} for value in ("abc", "nan", "inf", "-1", "0x10", "1e15", "9" * 400, FAR, "")),
-    {"before": FAR},
+    *({"before": value} for value in ("abc", "nan", "inf", "-1", "0x10", "1e15", "9" * 400, FAR, "")),
     {"late": "nan"},
-    {"before_late": "nan"},
-    {"start:other.1": "-5 0"},
+    {"late": "nan"},
     {"closed": "nan", "why": "backoff"},
-    {"why": "a whim", "closed": FAR},
-    {"version": "inf"},
+    {"closed": FAR, "why": "backoff"},
+    {"why": "a whim", "closed": "1"},
+    *({"version": value} for value in ("inf", FAR)),
     {"backoff": "nan"},
     {"fetch": "-7"},
     {"longest": "nan"},
     {"pace": "nan"},
     *({"seen": value} for value in ("nan", FAR)),
-    *({"lease:a.1": f"{value} http://example.com/"} for value in ("soon", "nan", FAR)),
-    *({"queue": value} for value in ("a.1 nonsense", "a.1 1 1 1 nan 1 http://a/", "nobody 1 1 1 1 1 http://a/")),
+    *({"lease:a.1": f"{value} 0 0"} for value in ("soon", "nan", FAR)),
+    *({"lease:a.1": f"0 {value} 0"} for value in ("-5", FAR)),
+    *({"claim": value} for value in ("a nonsense", "a 1 nan", "1 1")),
 )
 
 
@@ -68,8 +67,8 @@ async def test_nonsense_in_a_key_closes_the_host_and_the_error_names_its_field(
     pacer = fleet.member()
     for number, fields in enumerate(NONSENSE):
         host, name = f"host{number}.example", next(iter(fields)).partition(":")[0]
-        key = f"{prefix}host:{host}"
-        await redis.hset(key, mapping={**dict[Any, Any](fields), "format": "1"})
+        key = f"{prefix}2:host:{host}"
+        await redis.hset(key, mapping={**dict[Any, Any](fields), "format": "2"})
         with pytest.raises(TooFar, match="backoff"):
             await pacer.start(wants(host=host), 30.0)
         assert re.search(rf"{key}.*nonsense in its field {name}.*another prefix", fleet.failures[-1]), fields
@@ -82,7 +81,7 @@ async def test_value_of_another_type_closes_the_host_and_the_error_names_the_key
 ) -> None:
     pacer = fleet.member()
     for host, add in {"a": ("RPUSH", "a"), "b": ("SADD", "a"), "c": ("XADD", "*", "a", "b")}.items():
-        key = f"{prefix}host:{host}"
+        key = f"{prefix}2:host:{host}"
         await command(redis, add[0], key, *add[1:])
         with pytest.raises(TooFar, match="backoff"):
             await pacer.start(wants(host=host), 30.0)
@@ -92,57 +91,18 @@ async def test_value_of_another_type_closes_the_host_and_the_error_names_the_key
 async def test_key_that_is_overwritten_is_reported_once_and_only_its_host_waits(
     fleet: Members, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("politesse._pacing.fleet.link._UNUSABLE_S", 1.2)
+    monkeypatch.setattr("politesse._pacing.fleet.tickets._UNUSABLE_S", 1.2)
     pacer = fleet.member(PacingOptions(min_delay_s=0.05, max_concurrent=3, adaptive_factor=0.0))
     permits = [await pacer.start(wants()) for _ in range(3)]
-    await redis.set(f"{prefix}host:{HOST}", "1")
+    await redis.set(f"{prefix}2:host:{HOST}", "1")
     for permit in permits:
         finish(permit, 200)
     finish(await pacer.start(wants(host="other.example")), 200)
     with pytest.raises(TooFar, match="backoff"):
         await pacer.start(wants(), 0.1)
     assert len(fleet.failures) == 1
-    await redis.delete(f"{prefix}host:{HOST}")
+    await redis.delete(f"{prefix}2:host:{HOST}")
     await visit(pacer)
-
-
-MESSAGES: Final = (
-    "hello",
-    "\n" * 9,
-    "{key}\ngranted\n{other}.1\n1\n0\n0\n\n0\n0\n0\n",
-    "{key}\ngranted\n{own}.1\nnan\n0\n0\n\n0\n0\n0\n",
-    "{key}\ngranted\n{own}.1\n1\n-5\n0\n\n0\n0\n0\n",
-    "{key}\nclosed\n\n1\n" + "9" * 4000 + "\n0\nbackoff",
-    "{key}\nclosed\n\n1\n1\n0\na whim",
-    "{key}\ngiven\n{own}.1\n1\n0\n0\n\n0\n0\n0\n",
-    "{roster}",
-    "{roster}\nmember\n{other}\nx\n2\n",
-    "{roster}\nmember\n" + "9" * 4000,
-    b"\xff\xfe",
-)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("message", MESSAGES, ids=repr)
-async def test_message_of_somebody_else_has_no_effect(
-    fleet: Members, redis: Redis, prefix: str, caplog: pytest.LogCaptureFixture, message: str | bytes
-) -> None:
-    pacer, other = fleet.member(), fleet.member()
-    await pacer.closed_until(HOST)
-    held = await other.start(wants())
-    other_owner = (await lease_of(redis, f"{prefix}host:{HOST}")).removeprefix("lease:").partition(".")[0]
-    owners = {text_of(name).rpartition(":")[2] for name in await redis.pubsub_channels(f"{prefix}to:*")}
-    (own,) = owners - {other_owner, "all"}
-    if isinstance(message, str):
-        message = message.format(key=f"{prefix}host:{HOST}", roster=f"{prefix}members", own=own, other=other_owner)
-    for _ in range(3):
-        assert await redis.publish(f"{prefix}to:0:{own}", message) == 1
-    with pytest.raises(TooFar, match="in-flight"):
-        await pacer.start(wants(), 0.3)
-    finish(held, 200)
-    await visit(pacer)
-    assert fleet.events == []
-    assert caplog.text.count("sent a message that politesse cannot read: ") == 1
 
 
 async def lease_of(redis: Redis, key: str) -> str:
@@ -158,9 +118,9 @@ async def lease_of(redis: Redis, key: str) -> str:
 async def test_user_without_a_permission_is_an_error_that_names_it(
     fleet: Members, redis: Redis, server: RedisServer
 ) -> None:
-    rows = {f"~* &* +@all -{name}": name for name in ("evalsha", "script", "info", "subscribe")}
-    rows |= {f"~* &* +@all -{name}": f"(can't run this|'{name}') command" for name in ("publish", "hset")}
-    rows |= {"~other:* &* +@all": "keys?", "~* resetchannels &other:* +@all": "channels?"}
+    rows = {f"~* &* +@all -{name}": name for name in ("evalsha", "script", "info")}
+    rows |= {f"~* &* +@all -{name}": f"(can't run this|'{name}') command" for name in ("zadd", "hset")}
+    rows |= {"~other:* &* +@all": "keys?"}
     for rules, missing in rows.items():
         await command(redis, "ACL", "SETUSER", "bob", "reset", "on", ">secret", *rules.split())
         pacer = fleet.member(url=server.url.replace("//", "//bob:secret@"))
@@ -190,9 +150,9 @@ async def test_permission_that_is_taken_away_is_an_error(fleet: Members, redis: 
 async def test_user_needs_no_more_than_the_permissions_that_are_listed(
     fleet: Members, redis: Redis, server: RedisServer, prefix: str
 ) -> None:
-    commands = ["evalsha", "eval", "script|load", "info", "publish", "subscribe", "unsubscribe"]
-    commands += ["time", "hget", "hgetall", "hset", "hdel", "pexpire"]
-    rules = [f"~{prefix}*", "resetchannels", f"&{prefix}*", *(f"+{name}" for name in commands)]
+    commands = ["evalsha", "script|load", "info", "time", "hmget", "hgetall", "hset", "hdel", "pexpire", "pttl"]
+    commands += ["type", "del", "zadd", "zscore", "zrem", "zrangebyscore"]
+    rules = [f"~{prefix}2:*", "resetchannels", *(f"+{name}" for name in commands)]
     await command(redis, "ACL", "SETUSER", "least", "reset", "on", ">secret", *rules)
     one, other = [fleet.member(url=server.url.replace("//", "//least:secret@")) for _ in range(2)]
     held = await one.start(wants())
@@ -234,12 +194,12 @@ async def test_redis_without_memory_lets_nothing_start_and_is_reported_once(
         finish(held, 200)  # its script must not grant the host to the other one, and then fail to write that
         await nothing_starts(one, 2.0)
         assert not waiting.done()
-        (error,) = fleet.aways
-        assert "used memory > 'maxmemory'" in error
+        assert len(fleet.aways) == 2, "each member says so once"
+        assert all("used memory > 'maxmemory'" in error for error in fleet.aways)
         await client.config_set("maxmemory", "0")
     finish(await waiting, 200)
     await visit(one)
-    assert [type(event) for event in fleet.events] == [FleetAway, FleetBack]
+    assert [type(event) for event in fleet.events] == [FleetAway, FleetAway, FleetBack, FleetBack]
 
 
 @pytest.mark.full
@@ -303,32 +263,12 @@ async def test_server_that_is_no_redis_lets_nothing_start(fleet: Members) -> Non
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("quick_looks")
-async def test_subscription_that_is_dead_is_noticed_though_scripts_run(fleet: Members, server: RedisServer) -> None:
-    async with Switch(server.port) as switch:
-        pacer, other = [fleet.member(url=switch.url) for _ in range(2)]
-        held = await other.start(wants())
-        await pacer.closed_until(HOST)
-        waiting = asyncio.create_task(pacer.start(wants()))
-        await asyncio.sleep(0.3)
-        switch.swallow(published_only=True)
-        await asyncio.sleep(0.1)
-        finish(held, 200)  # nobody hears that the host is free
-        finish(await asyncio.wait_for(waiting, 9.0), 200)
-        assert set(fleet.aways) == {"its messages do not arrive within 1 s"}
-        await fleet.aclose()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ["normal", "pubsub"])
-async def test_connection_that_redis_closes_is_a_loss(fleet: Members, own_server: RedisServer, kind: str) -> None:
+async def test_connection_that_redis_closes_is_a_loss(fleet: Members, own_server: RedisServer) -> None:
     pacer = fleet.member(url=own_server.url)
-    await visit(pacer)
+    before_mono = await visit(pacer)
     async with client_of(own_server) as client:
-        await command(client, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-        await asyncio.sleep(0.2)
-        killed_mono = time.monotonic()
-        assert await visit(pacer) - killed_mono >= 0.5, "the hold after a loss"
+        await command(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert await visit(pacer) - before_mono >= 0.1
     assert len(fleet.aways) == 1
 
 
@@ -336,7 +276,7 @@ async def test_connection_that_redis_closes_is_a_loss(fleet: Members, own_server
 async def test_request_that_outlives_its_lease_still_counts(fleet: Members, redis: Redis, prefix: str) -> None:
     one, other, third = [fleet.member() for _ in range(3)]
     outlives = await one.start(wants())
-    key = f"{prefix}host:{HOST}"
+    key = f"{prefix}2:host:{HOST}"
     await redis.hdel(key, await lease_of(redis, key))
     held = await other.start(wants(), 5.0)
     finish(outlives, 200)
@@ -345,20 +285,6 @@ async def test_request_that_outlives_its_lease_still_counts(fleet: Members, redi
     ended_mono = time.monotonic()
     finish(held, 200)
     assert await visit(third) - ended_mono >= 0.1
-
-
-@pytest.mark.full
-async def test_grant_that_is_heard_of_twice_does_not_free_the_host(fleet: Members, redis: Redis, prefix: str) -> None:
-    one, other = [fleet.member(PacingOptions(min_delay_s=0.5, adaptive_factor=0.0)) for _ in range(2)]
-    key = f"{prefix}host:{HOST}"
-    permit = await one.start(wants())
-    ticket = (await lease_of(redis, key)).removeprefix("lease:")
-    seconds, micros = await redis.time()
-    message = f"{key}\ngranted\n{ticket}\n{seconds * 1_000_000 + micros}\n0\n0\n\n10000\n0\n0\n\n"
-    await redis.publish(f"{prefix}to:0:{ticket.partition('.')[0]}", message)
-    with pytest.raises(TooFar, match="in-flight"):
-        await other.start(wants(), 0.5)
-    finish(permit, 200)
 
 
 @pytest.mark.weekly

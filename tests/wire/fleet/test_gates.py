@@ -29,7 +29,7 @@ from politesse.testing import ScriptedFetcher
 from politesse.verdict import Verdict
 from tests.support.pacing import HOST, Resolving
 from tests.support.programs import started
-from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer, begin_round
 from tests.support.sites import UA, Seen, Site, serving, until
 from tests.support.tiers import first_of
 from tests.tools.cli.command import Done, politesse
@@ -46,6 +46,7 @@ NAMES: Final = ("a", "b", "c")
 
 @pytest.fixture
 def options(server: RedisServer, prefix: str) -> FleetOptions:
+    begin_round(server.url, prefix)
     return FleetOptions(server.url, prefix=prefix)
 
 
@@ -138,7 +139,7 @@ async def test_closing_is_kept_by_the_pace_alone(options: FleetOptions, redis: R
     keys = {
         key.decode().removeprefix(options.prefix) async for key in redis.scan_iter(f"{options.prefix}*example.com*")
     }
-    assert keys == {"host:example.com", "{record:https://example.com}"}
+    assert keys == {"2:host:example.com", "{record:https://example.com}"}
 
 
 async def test_hosts_of_one_address_share_its_limit_in_the_fleet(options: FleetOptions) -> None:
@@ -146,7 +147,7 @@ async def test_hosts_of_one_address_share_its_limit_in_the_fleet(options: FleetO
     resolver = Resolving({"example.com": ["192.0.2.1"], "example.org": ["192.0.2.1"]})
     async with gate_of(options, pacing, resolver=resolver) as one, gate_of(options, pacing, resolver=resolver) as other:
         await visit(one, exempt="a test")  # it waits for no robots.txt, whose fetch would count
-        with pytest.raises(TooFar, match=r"no turn at 192\.0\.2\.1 within 1 s: .* by floor"):
+        with pytest.raises(TooFar, match=r"no turn at example\.org within 1 s: .* by floor"):
             await visit(other, "https://example.org/page", max_wait_s=1.0, exempt="a test")
 
 
@@ -172,7 +173,9 @@ async def test_request_of_another_gate_that_is_waited_for_is_named(options: Flee
         async with one.turn(f"{PAGE}/1", max_wait_s=20.0):
             assert one.hosts()["example.com"].fleet_wait is None
             waiting = asyncio.create_task(visit(other))
-            await until(lambda: any(host.fleet_wait is not None for host in other.hosts().values()))
+            await until(
+                lambda: any(host.fleet_wait is not None and host.fleet_wait.held_by for host in other.hosts().values())
+            )
             status = other.hosts()["example.com"]
             assert status.fleet_wait is not None
             assert (status.fleet_wait.bound_by, status.fleet_wait.held_by) == (Bound.IN_FLIGHT, f"{PAGE}/1")
@@ -289,7 +292,7 @@ async def test_start_that_is_granted_during_the_close_holds_nobody_up(
         await asyncio.sleep(0.05)  # what reserves the start is on its way to Redis
         await gate.aclose()
         await asyncio.gather(asking, return_exceptions=True)
-    assert [field for field in await redis.hkeys(f"{options.prefix}host:example.com") if b"lease" in field] == []
+    assert [field for field in await redis.hkeys(f"{options.prefix}2:host:example.com") if b"lease" in field] == []
 
 
 @pytest.mark.full
@@ -447,8 +450,8 @@ async def test_queue_with_several_scopes_raises_that_redis_refuses(own_server: R
 async def test_key_that_cannot_be_used_closes_its_host_and_ends_no_crawl(
     options: FleetOptions, redis: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("politesse._pacing.fleet.link._UNUSABLE_S", 1.2)
-    await redis.set(f"{options.prefix}host:{HOST}", "1")
+    monkeypatch.setattr("politesse._pacing.fleet.tickets._UNUSABLE_S", 1.2)
+    await redis.set(f"{options.prefix}2:host:{HOST}", "1")
     refused: list[str] = []
     async with gate_of(options) as gate, asyncio.timeout(30.0):
         queue: PoliteQueue[str] = PoliteQueue(gate, on_disallowed=lambda url, _: refused.append(url))
@@ -459,16 +462,16 @@ async def test_key_that_cannot_be_used_closes_its_host_and_ends_no_crawl(
         closed_until = gate.hosts()[HOST].closed_until
         assert closed_until is not None
         assert 0.0 < closed_until - time.time() <= 1.2
-        await redis.delete(f"{options.prefix}host:{HOST}")
+        await redis.delete(f"{options.prefix}2:host:{HOST}")
         async with queue.turn() as turn:
             assert turn.url == f"https://{HOST}/"
             assert time.time() >= closed_until
     assert refused == []
-    assert caplog.text.count(f"the key '{options.prefix}host:{HOST}' at ") == 1
+    assert caplog.text.count(f"the key '{options.prefix}2:host:{HOST}' at ") == 1
 
 
 async def test_host_that_cannot_be_used_costs_no_other_its_turn(options: FleetOptions, redis: Redis) -> None:
-    await redis.set(f"{options.prefix}host:b.example", "1")
+    await redis.set(f"{options.prefix}2:host:b.example", "1")
     urls = [f"https://{name}.example/" for name in NAMES]
     async with gate_of(options, PacingOptions(min_delay_s=0.0, adaptive_factor=0.0)) as gate:
         await gate.check_batch(urls)
@@ -517,25 +520,25 @@ async def test_each_kind_of_key_is_shown_as_what_it_is_and_stays_as_it_was(serve
     prefix = f"{token_hex(4)}*[x]:"  # with characters that a pattern of SCAN has to escape
     pacing = PacingOptions(min_delay_s=0.2, adaptive_factor=0.0, address=Limit(min_delay_s=0.2))
     store, fleet = RedisStore(server.url, prefix=prefix), FleetOptions(server.url, prefix=prefix)
-    await redis.set(f"{prefix}host:text.example", "x")
-    await redis.hset(f"{prefix}host:hash.example", "colour", "red")
-    await redis.hset(f"{prefix}host:nonsense.example", mapping={"format": "1", "closed": "soon"})
-    await redis.set(f"{prefix}basket", "x")
+    await redis.set(f"{prefix}2:host:text.example", "x")
+    await redis.hset(f"{prefix}2:host:hash.example", "colour", "red")
+    await redis.hset(f"{prefix}2:host:nonsense.example", mapping={"format": "2", "closed": "soon"})
+    await redis.set(f"{prefix}2:basket", "x")
     await redis.set("host:other.example", "x")
     async with (
         gate_of(fleet, pacing, resolver=SAME, store=store) as gate,
         gate.turn("https://a.example/1", max_wait_s=20.0),
     ):
-        before = await redis.hgetall(f"{prefix}host:a.example"), await redis.pttl(f"{prefix}host:a.example")
+        before = await redis.hgetall(f"{prefix}2:host:a.example"), await redis.pttl(f"{prefix}2:host:a.example")
         await asyncio.sleep(0.05)
         *found, _ = records(await status(server, prefix))
         address, _ = records(await status(server, prefix, "192.0.2.1"))
-        assert await redis.hgetall(f"{prefix}host:a.example") == before[0]
-        assert 0 < await redis.pttl(f"{prefix}host:a.example") < before[1]
+        assert await redis.hgetall(f"{prefix}2:host:a.example") == before[0]
+        assert 0 < await redis.pttl(f"{prefix}2:host:a.example") < before[1]
     hosts = {(host["scope"], host["host"]) for host in found if "host" in host}
     assert hosts == {("host", "a.example"), ("address", "192.0.2.1")}
     assert [lease["url"] for lease in address["leases"]] == ["https://a.example/1"]
-    errors = {one["key"].removeprefix(prefix): one["error"] for one in found if "key" in one}
+    errors = {one["key"].removeprefix(f"{prefix}2:"): one["error"] for one in found if "key" in one}
     assert "WRONGTYPE" in errors.pop("host:text.example")
     assert "nonsense in its field closed" in errors.pop("host:nonsense.example")
     assert errors == {

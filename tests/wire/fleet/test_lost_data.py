@@ -176,7 +176,7 @@ async def test_host_is_named_that_waits_for_a_process_that_has_not_reported(
         own_server.start()
         with pytest.raises(TooFar, match="by fleet"):
             await other.start(wants(host=HOST), 4.0)
-        assert any("until these processes have reported" in str(event) for event in fleet.events)
+        assert any("for 1 report of other processes" in str(event) for event in fleet.events)
         await fleet.aclose()
 
 
@@ -373,7 +373,7 @@ async def test_replica_that_is_promoted_knows_what_had_arrived() -> None:
             await request(gate, 429)
         async with Redis(port=replica.port) as client:
             async with asyncio.timeout(30.0):
-                while await client.hget("politesse:host:example.com", "closed") is None:
+                while await client.hget("politesse:2:host:example.com", "closed") is None:
                     await asyncio.sleep(0.1)
             primary.kill()
             await client.replicaof("NO", "ONE")

@@ -21,7 +21,7 @@ from politesse.testing import ManualClock
 from politesse.verdict import Bound, NotYet, Refusal
 from tests.contract.pacers.fleet_pacer import ManualWire, fleet_pacer, settle
 from tests.support.pacing import HOST, MIDNIGHT, Pacer, finish, wants
-from tests.support.redis_servers import RedisServer, client_at, serving_by_tls, shared_server
+from tests.support.redis_servers import RedisServer, begin_round, client_at, serving_by_tls, shared_server
 from tests.support.sites import until
 from tests.support.tasks import ended
 from tests.wire.fleet.members import CountingWire, CutWire, MakeMember, Members, SlowProcess, visit
@@ -38,11 +38,11 @@ def never_late(prefix: str) -> FleetOptions:
     return FleetOptions(prefix=prefix, timeout_s=30.0, slack=1.0, max_slack_s=30.0)
 
 
-async def test_members_take_turns_in_the_order_in_which_they_came(fleet: Members, prefix: str) -> None:
+async def test_members_that_always_want_the_same_host_take_turns(fleet: Members, prefix: str) -> None:
     order: list[int] = []
 
     async def crawl(place: int, pacer: Pacer) -> None:
-        for _ in range(3):
+        while len(order) < 60:
             permit = await pacer.start(wants())
             order.append(place)
             finish(permit, 200)
@@ -50,8 +50,7 @@ async def test_members_take_turns_in_the_order_in_which_they_came(fleet: Members
     options = PacingOptions(min_delay_s=0.02, adaptive_factor=0.0)
     members = [fleet.member(options, fleet=never_late(prefix)) for _ in range(3)]
     await asyncio.gather(*(crawl(place, pacer) for place, pacer in enumerate(members) for _ in range(2)))
-    counts = [[order[:end].count(place) for place in range(3)] for end in range(3, 18)]
-    assert all(max(count) - min(count) <= 2 for count in counts), order
+    assert min(map(order.count, range(3))) >= 0.8 * len(order) / 3, order
 
 
 async def test_several_may_be_under_way_in_the_whole_fleet_and_no_more(fleet: Members) -> None:
@@ -91,8 +90,11 @@ async def test_fleets_in_two_databases_of_a_server_do_not_hear_each_other(fleet:
     assert fleet.events == []
 
 
-async def test_two_prefixes_of_which_one_begins_with_the_other_are_two_fleets(fleet: Members, prefix: str) -> None:
+async def test_two_prefixes_of_which_one_begins_with_the_other_are_two_fleets(
+    fleet: Members, server: RedisServer, prefix: str
+) -> None:
     options = PacingOptions(min_delay_s=2.0)
+    begin_round(server.url, f"{prefix}host:")
     one, other = fleet.member(options), fleet.member(options, fleet=FleetOptions(prefix=f"{prefix}host:"))
     await visit(one, 429)
     finish(await other.start(wants(), 1.5), 200)
@@ -186,7 +188,7 @@ async def member(clock: ManualClock, prefix: str, events: list[Event]) -> AsyncI
 
 async def test_process_that_is_always_late_becomes_patient_and_starts(member: MakeMember) -> None:
     async with asyncio.timeout(10):
-        permit = await member(SlowProcess).start(wants())
+        permit = await member(SlowProcess, max_concurrent=2).start(wants())
     assert 1 < SlowProcess.reserved < 20
     finish(permit, 200)
 
@@ -244,6 +246,7 @@ async def test_cancelled_starts_put_off_nobody(member: MakeMember, clock: Manual
     finish(await starting, 200)
 
 
+@pytest.mark.usefixtures("quick_looks")
 async def test_lost_keys_are_noticed_before_anything_starts(
     member: MakeMember, events: list[Event], clock: ManualClock, prefix: str
 ) -> None:
@@ -255,7 +258,9 @@ async def test_lost_keys_are_noticed_before_anything_starts(
         await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}*")])
     clock.advance(1.0)
     holder.close_host("elsewhere.example", MIDNIGHT + 9, Bound.BACKOFF)  # the next call finds that Redis is empty
-    await until(lambda: sum(isinstance(event, FleetBack) for event in events) == 2)  # the other one hears of it
+    await until(lambda: sum(isinstance(event, FleetAway) for event in events) == 2)  # the other one looks, too
+    clock.advance(1.1)
+    await until(lambda: sum(isinstance(event, FleetBack) for event in events) == 2)
     assert ["lost data" in event.error for event in events if isinstance(event, FleetAway)] == [True, True]
     clock.advance(120.0)
     await settle()
@@ -276,7 +281,7 @@ async def test_keys_expire_by_themselves(fleet: Members, redis: Redis, prefix: s
     pacer = fleet.member()
     await visit(pacer)
     await pacer.closed_until(HOST)  # its answer comes after that of the end
-    assert 590_000 < await redis.pttl(f"{prefix}host:{HOST}") <= 600_000
+    assert 590_000 < await redis.pttl(f"{prefix}2:host:{HOST}") <= 600_000
 
 
 @pytest.mark.usefixtures("short_holds")

@@ -1,10 +1,10 @@
-"""Parts of a member of a fleet, without a Redis: its options and URLs, the server's clock, reservations, the link."""
+"""Parts of a member of a fleet, without a Redis: its options and URLs, the server's clock, the link."""
 
 import asyncio
 import gc
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from math import inf
 from typing import Any, Final
 
@@ -15,19 +15,18 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
 
-from politesse import _redis
-from politesse._pacing.fleet.link import FleetLink
-from politesse._pacing.fleet.messages import FleetAnswer, Reply, ScriptCall, Server, WireLost, microseconds
-from politesse._pacing.fleet.reservation import FleetHostState, Reservation
+from politesse import PacingOptions, _redis
+from politesse._pacing.fleet.messages import Reply, ScriptCall, Server, WireLost
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClock, ServerClocks
+from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import RedisWire
+from politesse._pacing.hosts import Hosts
 from politesse.clock import SystemClock
 from politesse.errors import ClosedError, ConfigurationError
 from politesse.events import Event, FleetAway, FleetBack, Publisher
 from politesse.options import FleetOptions
-from politesse.verdict import Bound
-from tests.support.pacing import wants
+from tests.support.pacing import HOST, wants
 from tests.support.sites import until
 from tests.support.tasks import ended, settle
 
@@ -205,86 +204,39 @@ def test_each_clock_is_one_of_its_own_and_all_can_be_forgotten() -> None:
     assert clocks.fault(1, DAY_US, 0.0, 0.0) == ""
 
 
-# Reservations
-
-
-def test_patience_doubles_and_halves_within_bounds() -> None:
-    line = FleetHostState()
-    for _ in range(50):
-        line.was_late()
-    assert line.patience == 4096.0
-    for _ in range(50):
-        line.was_in_time()
-    assert line.patience == 1.0
-
-
-def test_answer_tells_what_binds() -> None:
-    answer = FleetAnswer("queued", "a.1", 0, 0.0, 0, "interval")
-    assert answer.bound(Bound.CRAWL_DELAY) is Bound.CRAWL_DELAY
-    assert answer._replace(bound_by="adaptive").bound(Bound.FLOOR) is Bound.ADAPTIVE
-
-
-def test_microseconds_are_rounded_up() -> None:
-    us = {0.0: 0, 1.0: 1_000_000, 0.1: 100_000, 1.0000004: 1_000_001}
-    assert {seconds: microseconds(seconds) for seconds in us} == us
-
-
-def test_lateness_of_a_start_counts_from_the_question_by_the_newest_answer_or_message() -> None:
-    reservation = Reservation("a.1", wants(), FleetHostState())
-    assert reservation.late_s(0.0, 1.0) == inf, "without an answer it is always late"
-    reservation.asked_mono, reservation.asked_at_us = 100.0, 5_000_000
-    reservation.take(FleetAnswer("queued", "a.1", 5_000_000, 0.0, 0, "interval"), 100.001)
-    message = FleetAnswer("granted", "a.1", 8_000_000, 0.5, 0, "interval")
-    reservation.take(message, 107.0)  # sent 3 s after the question, and read 4 s later
-    reservation.take(FleetAnswer("queued", "a.1", 7_000_000, 0.0, 0, "interval"), 107.1)
-    assert reservation.answer is message
-    assert reservation.starts_mono == pytest.approx(107.5)
-    assert reservation.late_s(107.5, 1.0) == pytest.approx(4.0)
-
-
 # The link, on a wire that the test answers
-
-NOBODY: Final[Any] = None  # a member that never joined
 
 
 class SlowWire(RedisWire):
-    """Answers an exchange when the test says so; what it is asked at a connection at once."""
+    """Answers an exchange of steps when the test says so, and all else at once; each start is granted."""
 
     name = "slow"
-    database = 0
 
     def __init__(self) -> None:
         self.under_way: list[tuple[list[str], asyncio.Future[None]]] = []
         self.opened = 0
         self.may_report = asyncio.Event()
         self.may_report.set()
-        self.messages = asyncio.Queue[str]()
 
-    async def open(self, *channels: str) -> Server:
+    async def open(self) -> Server:
         self.opened += 1
-        return await self.server()
+        return Server("run")
 
     async def server(self) -> Server:
-        return Server("run", 1e6)
+        return Server("run")
 
-    async def exchange(self, calls: Sequence[ScriptCall], epochs: Mapping[str, str], /) -> list[Reply | Exception]:
-        if keys := [call.key.removeprefix("f:") for call in calls if call.script is not Script.MEMBER]:
+    async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
+        if keys := [call.keys[0].removeprefix("f:2:host:") for call in calls if call.script is not Script.MEMBER]:
             answered = asyncio.get_running_loop().create_future()
             self.under_way.append((keys, answered))
             await answered
-        else:
+        elif calls:
             await self.may_report.wait()
-        granted = ["granted", "ticket", self.at(), "0", "0", "", "0", "0", "0", "0", "", ""]
-        members = ["members", "", self.at(), "0", "0", "", "epoch", ""]
-        return [[*(members if call.script is Script.MEMBER else granted)] for call in calls]
-
-    def at(self, ahead_s: float = 0.0) -> str:
-        """Return the time of the server."""
-        return str(round((1e6 + time.monotonic() + ahead_s) * 1e6))
-
-    async def pushes(self) -> AsyncIterator[str]:
-        while True:
-            yield await self.messages.get()
+        at = str(round((1e6 + time.monotonic()) * 1e6))
+        granted = ["granted", at, "0", "", "0", "0", "0", "", "0"]
+        members = ["members", at, "0", "epoch", "1", "1", "1", "999000000", "0"]
+        replies = [[*(members if call.script is Script.MEMBER else granted)] for call in calls]
+        return [*replies, *(["epoch", "1", "1", "1"] for _ in rosters)]
 
     async def aclose(self) -> None:
         self.under_way.clear()
@@ -301,7 +253,7 @@ class SlowWire(RedisWire):
         await until(lambda: not self.under_way)
 
     async def sent(self, batches: int = 1) -> list[list[str]]:
-        """Wait until so many batches are under way; return their keys."""
+        """Wait until so many batches are under way; return their hosts."""
         await until(lambda: len(self.under_way) >= batches)
         return [keys for keys, _ in self.under_way]
 
@@ -317,112 +269,101 @@ def events() -> list[Event]:
 
 
 @pytest.fixture
-def unused(wire: SlowWire, events: list[Event]) -> FleetLink:
-    """Return a link that has not connected yet."""
-    publisher = Publisher()
+def unused(wire: SlowWire, events: list[Event]) -> Tickets:
+    """Return the tickets of a process that has not connected yet."""
+    publisher, clock = Publisher(), SystemClock()
     publisher.subscribe(events.append)
-    return FleetLink(wire, FleetOptions(prefix="f:", timeout_s=30.0), clock=SystemClock(), publisher=publisher)
+    tickets = Tickets(wire, FleetOptions(prefix="f:", timeout_s=30.0), clock=clock, publisher=publisher)
+    Hosts(PacingOptions(), clock=clock, publisher=publisher, fleet=tickets)
+    return tickets
 
 
 @pytest.fixture
-async def link(unused: FleetLink, wire: SlowWire) -> AsyncIterator[FleetLink]:
-    await unused.tried()
+async def tickets(unused: Tickets, wire: SlowWire) -> AsyncIterator[Tickets]:
+    await unused.link.tried()
     yield unused
     wire.answer()
-    await unused.leave(NOBODY)
+    await unused.hosts.aclose()
 
 
-async def test_server_is_back_once_it_has_answered_though_there_is_always_more_to_send(
-    link: FleetLink, wire: SlowWire, events: list[Event]
+def count(tickets: Tickets, host: str) -> None:
+    """Let the process have something to tell."""
+    tickets.count(f"host:{host}", time.monotonic())
+
+
+async def test_after_a_loss_what_has_ended_is_told_again_and_the_server_is_back_once_it_has_answered_the_report(
+    tickets: Tickets, wire: SlowWire, events: list[Event]
 ) -> None:
-    link.post(Script.RELEASE, "key0")
+    link = tickets.link
+    assert link.hold_s(0.0) == 0.0
+    wire.may_report.clear()
+    count(tickets, "one")
     await wire.sent()
     await wire.cut()
-    await wire.sent()
-    assert [type(event) for event in events] == [FleetAway]
-    link.post(Script.RELEASE, "key1")
+    assert await wire.sent() == [["one"]]
+    assert (wire.opened, link.is_up, link.hold_s(0.0)) == (2, True, None)
     wire.answer()
-    await wire.sent(2)
+    await settle()
+    assert (link.hold_s(0.0), [type(event) for event in events]) == (None, [FleetAway])
+    wire.may_report.set()
+    await until(lambda: link.hold_s(0.0) == 0.0)
     assert [type(event) for event in events] == [FleetAway, FleetBack]
 
 
-async def test_after_a_loss_nothing_starts_before_the_server_has_answered_the_report(
-    link: FleetLink, wire: SlowWire
-) -> None:
-    assert link.hold_s(0.0) == 0.0
-    wire.may_report.clear()
-    link.post(Script.RELEASE, "key")
+async def test_what_comes_while_a_batch_is_under_way_is_one_batch_after_it(tickets: Tickets, wire: SlowWire) -> None:
+    count(tickets, "one")
     await wire.sent()
-    await wire.cut()
-    await until(lambda: wire.opened == 2 and link.is_up)
-    assert link.hold_s(0.0) is None
-    async with asyncio.timeout(10.0):
-        wire.may_report.set()
-        while link.hold_s(0.0) is None:
-            wire.answer()
-            await asyncio.sleep(0.001)
-
-
-def tasks_of_link(*names: str) -> list[asyncio.Task[Any]]:
-    """Return the tasks that the link has begun, as they are found by those who do not know them."""
-    begun = [f"{room}.{name}" for room in ("FleetLink", "Session") for name in names or ("_run", "_read")]
-    return [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") in begun]
-
-
-@pytest.mark.parametrize(("ahead_s", "losses"), [(0.0, 0), (3600.0, 1), (-3600.0, 0)])
-async def test_message_by_a_clock_that_was_set_forward_voids_all_answers(
-    link: FleetLink, wire: SlowWire, ahead_s: float, losses: int
-) -> None:
-    link.post(Script.RELEASE, "posted")
-    await wire.sent()
+    for host in ("one", "two", "two", "three"):
+        count(tickets, host)
     wire.answer()
-    await settle()
-    words = ["granted", f"{link.owner}.9", wire.at(ahead_s), "0", "0", "", "0", "0", "0", "0", "", ""]
-    wire.messages.put_nowait("\n".join(["f:host:example.com", *words]))
-    await settle(30)
-    assert link.losses == losses
+    assert await wire.sent(2) == [["one"], ["one", "two", "three"]]
 
 
-async def test_message_about_another_round_ends_the_session(link: FleetLink, wire: SlowWire) -> None:
-    # Those with another number of words are of another program.
-    messages = ["1 2 epoch", "1", "1 2 another-epoch more", "1 2 another-epoch"]
-    losses = []
-    for message in messages:
-        wire.messages.put_nowait("\n".join(["f:members", "member", "other.1", *message.split()]))
-        await settle(30)
-        losses.append(link.losses)
-    assert losses == [0, 0, 0, 1]
+async def test_ticket_of_a_waiter_that_has_left_while_redis_was_asked_is_given_back(
+    tickets: Tickets, wire: SlowWire
+) -> None:
+    waiting = asyncio.ensure_future(tickets.hosts.start(wants()))
+    assert await wire.sent() == [[HOST]]
+    await ended([waiting])
+    wire.answer()
+    assert await wire.sent(2) == [[HOST]] * 2
+    wire.answer()
+    await until(lambda: not tickets.active)
+    assert not tickets.due
 
 
-async def test_link_of_which_others_cancel_a_task_is_lost_and_found_again(link: FleetLink, wire: SlowWire) -> None:
-    await ended(tasks_of_link("_read"))
-    link.post(Script.RELEASE, "posted")
-    asked = asyncio.ensure_future(link.ask(Script.RESERVE, "asked"))
+def tasks_of_link() -> list[asyncio.Task[Any]]:
+    """Return the tasks that the link has begun, as they are found by those who do not know them."""
+    return [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") == "FleetLink._run"]
+
+
+async def test_link_whose_task_others_cancel_is_lost_and_found_again(tickets: Tickets, wire: SlowWire) -> None:
+    count(tickets, "one")
+    asked = asyncio.ensure_future(tickets.asked("host:two"))
     await wire.sent()
-    assert (wire.opened, link.losses, link.is_up) == (2, 1, True)
-    await ended(tasks_of_link("_run"))
-    with pytest.raises(WireLost, match="cancelled"):
-        await asked
-    assert await wire.sent() == [["posted"]]
-    assert (wire.opened, link.losses, link.is_up) == (3, 2, True)
+    await ended(tasks_of_link())
+    await asked
+    [hosts] = await wire.sent()
+    assert "one" in hosts
+    assert (wire.opened, tickets.link.is_up) == (2, True)
 
 
-async def test_link_whose_task_is_cancelled_as_it_is_closed_is_closed(unused: FleetLink, wire: SlowWire) -> None:
-    await unused.tried()
-    asked = asyncio.ensure_future(unused.ask(Script.RESERVE, "asked"))
+async def test_link_whose_task_is_cancelled_as_it_is_closed_is_closed(unused: Tickets, wire: SlowWire) -> None:
+    await unused.link.tried()
+    waiting = asyncio.ensure_future(unused.hosts.start(wants()))
     await wire.sent()
-    closing = asyncio.ensure_future(unused.leave(NOBODY))
+    closing = asyncio.ensure_future(unused.hosts.aclose())
     await settle()
     await ended(tasks_of_link())
     await closing
     with pytest.raises(ClosedError):
-        await asked
+        await waiting
     assert (wire.opened, tasks_of_link()) == (1, [])
 
 
 @pytest.mark.parametrize("late", [0, 30])
 def test_event_loop_that_ends_leaves_no_task_of_the_link_behind(
-    unused: FleetLink, wire: SlowWire, late: int, caplog: pytest.LogCaptureFixture
+    unused: Tickets, wire: SlowWire, late: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     requests = []
 
@@ -432,10 +373,10 @@ def test_event_loop_that_ends_leaves_no_task_of_the_link_behind(
             await asyncio.Event().wait()
         finally:
             await settle(late)
-            unused.post(Script.RELEASE, "example.com")
+            count(unused, "one")
 
     async def crawl() -> None:
-        await unused.tried()
+        await unused.link.tried()
         began = asyncio.Event()
         requests.append(asyncio.create_task(request(began)))
         await began.wait()

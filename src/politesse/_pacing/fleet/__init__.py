@@ -1,80 +1,62 @@
 """One pace for a fleet of processes: each process asks a shared Redis before it starts a request.
 
+A fleet is one seam of ``Hosts``. All waiting is done in the lines of each process. When a lane of a host is due, or
+nearly due, the process asks Redis for a *ticket*, a start that nobody else gets. With the ticket, it calls the first
+waiter. Nothing else is different from a process alone.
+
 The state of a key. Each host is one hash in Redis; ``scripts/state.lua`` lists its fields. Only scripts change the
-hash, and they use the clock of Redis. An answer states the wait as a duration. An answer also has two times of Redis
-(``at_us``, ``version``). No process compares these times with its wall clock. So the wall clocks of processes need not
-agree. For each request, a process makes a ticket T. The main fields are:
+hash, and they use the clock of Redis. An answer states the wait as a duration. No process compares a time of Redis with
+its wall clock. So the wall clocks of processes need not agree.
 
-    stored             fields                 until
-    a queued ticket    queue                  T is granted, answered ``wait``, or given back
-    a granted ticket   start:T, lease:T       the request ends; T is given back; the lease ends; or a new session of the
-                                              owner shows that the request has ended
-    the last request   last, before           a later request replaces it; or the key expires, after ten minutes or more
-    a closure          closed, why, version   a closure with a later end replaces it; or the key expires
+    stored            fields           until
+    a granted ticket  lease:T          the request ends; the ticket is given back; the lease ends; or its owner no
+                                       longer names it, because the answer was lost
+    the last request  before           a later request replaces it; or the key expires, after ten minutes or more
+    a closure         closed, why      a closure with a later end replaces it; or the key expires
+    a claim           claim            its owner has its turn, or does not ask again in time
 
-    reserve.lua   grants a start, or puts the ticket into the queue
-    release.lua   ends a request, or takes a ticket back; then grants the tickets in the queue that have room
-    renew.lua     extends the lease of a request that is under way, in the present session of its owner
-    close.lua     closes the host until ``closed``; grants that are older than ``version`` are void
+    step.lua    one step of a process at a host: what is under way there, what has ended, a closure, and the wish for
+                the next start; each part may be absent
+    member.lua  a report of a process to the roster
 
 Besides the hosts, each server has one roster of the processes (``member.lua``, ``roster.py``). The roster names the
 present round. A round ends when the server loses data, or when its clock is set.
 
-The steps of a request.
+Who is next. Redis has no queue. If a process has to wait, Redis tells it how long, and keeps one *claim* for the
+process that has waited for the longest time since its last turn. The claimer goes first for a moment: the others are
+told to wait until then. So processes that always want the same host take turns. A process whose turn is far off asks
+less often.
 
-1.  The request waits in the line of its process until it is first in line and its interval is over (``Hosts``).
-    Then the request has a LocalPermit, and holds the permit while its process asks Redis.
-2.  The reserver makes a ticket, and runs ``reserve.lua`` with the interval, the tolerance of the start, and the lease.
-    For each host, a process asks for one request at a time.
-3.  If the host has room, Redis grants a start: the latest of now, one interval after the last request, and the end of a
-    closure. Redis stores the start and the lease, and answers how long to wait. Otherwise the ticket waits in the queue
-    of the host. If the start is too far away, the answer is ``wait``: Redis stores neither the start nor the ticket.
-4.  When a script makes room at the host, it also grants a queued ticket. Redis publishes the answer to the owner of the
-    ticket. When a lease ends, Redis runs no script, so the waiting process has to reserve its ticket again.
-5.  The process waits as long as the answer says, by its monotonic clock. Then it checks that the grant is still valid.
-6.  If the grant is valid, ``LocalPermit.renew`` checks that the Hosts would still grant the LocalPermit. Then
-    the process gives out the FleetPermit, and the request starts. If the grant is void, the process reserves the ticket
-    again.
-7.  If ``LocalPermit.renew`` returns False, or the answer says that the host is closed, the request goes back into the
-    line of its process.
-8.  While the request is under way, its process extends the lease (``renew.lua``). If the process dies, the lease ends.
-9.  If an answer closes the host, the process runs ``close.lua``. Redis tells all processes with a lease at the host. A
-    process with a queued ticket learns from its next answer that the host is closed.
-10. When the request ends, ``release.lua`` drops the lease, stores the time of this request, and grants the first queued
-    ticket.
+Why no start is too early. ``tickets.py`` lists when a ticket is used. One more condition is here: with one request at a
+time, the interval counts from the end of the last request, and is longer by at most 10 ms, for the drift of the clocks
+(``spacing_s``). The message about the end reaches Redis after the end, and says how long ago the end was. If several
+requests may be under way at a host, the interval counts from start to start, and is longer by the time by which a start
+may be late. A call that reaches Redis so late that its process has given it up changes nothing.
 
-Why no start is too early. A granted start is used only if, at that moment,
+Two leases. A ticket that is not used holds its host for ten seconds (``first_lease_s``), a request that lasts for
+``lease_s``, renewed by its process. So a process that is killed silences the hosts that it does not request only for a
+short time.
 
-* the wait is over by the monotonic clock, which is read again after the timer;
-* the start is late by at most ``tolerance``, counted from the moment at which the script was sent. So the grant is void
-  if the process was stopped, or its event loop was blocked. A late start is reserved again with a longer tolerance, so
-  that a slow connection slows the pace, but does not stop it;
-* no other process has closed the host since the grant (``version``);
-* the connection was not lost since the grant.
+A server that has lost data does not know when the last request ended. So in a new round a host waits for the interval
+of its next request, counted from the begin of the round, and at least for ``HOLD_S``. Only the processes that have
+requested a host know its adaptive interval. Before these processes report, they send this interval, their requests
+under way and the closed hosts again. No request starts until all known processes have reported, or ``lease_s`` seconds
+have passed. The first process of a new fleet waits in the same way.
 
-A server that has lost data does not know when the last request ended. So after the process reconnects, or if the server
-has just started, a host waits for the interval of its next request, and at least for ``HOLD_S``. Only the processes
-that have requested a host know its adaptive interval. Before these processes report, they send this interval, their
-requests under way and the closed hosts again. No request starts until all known processes have reported, or ``lease_s``
-seconds have passed.
+While Redis is away, no request starts. When Redis is back, each process tells what has ended meanwhile.
 
-If several requests may be under way at a host, the interval counts from start to start. The interval is then longer by
-``slack``, the time by which a start may be late. Otherwise the interval counts from the end of the last request, and is
-longer by at most 10 ms, for the drift of the clocks (``spacing_s``). The message about the end reaches Redis after the
-end, so a delay of the message can only make the next start later.
-
-While Redis is away, no request starts. When Redis is back, each process reports the requests that have ended meanwhile.
+A closure is told to Redis at once, and reaches another process with the answer to its next step. A process that has a
+ticket already may make one more request: within two seconds (``_AHEAD_S``), because a start that is further off is
+waited for without a ticket.
 
 The parts, from the request down to Redis:
 
-    FleetPacer        pacer.py         the port: wraps the pacer of this process, which has the lines
-      `- Reserver     reserver.py      reserves starts, judges grants, reports ends and closures
-           |- Reservation, FleetPermit reservation.py  a ticket, and the permit that it becomes
-           `- FleetLink                link.py         the task that connects and exchanges calls, and connects again
-                |- Outbox              messages.py     the calls in their order, and the answers
-                |- Roster              roster.py       whether the server has lost data, and which processes report
-                |- ServerClocks        server_clock.py whether the clock of the server runs as it should
-                `- FleetWire           wire.py         the connections to one Redis or to a cluster
+    Hosts              ../hosts.py      ``Host`` asks before it calls a waiter
+      `- Tickets       tickets.py       the claims of the process: what it wants and has at each key
+           `- FleetLink     link.py     the task that connects, sends the news of claims, and connects again
+                |- Roster        roster.py       whether the server has lost data, and whether all have reported
+                |- ServerClocks  server_clock.py whether the clock of the server runs as it should
+                `- FleetWire     wire.py         the connection to one Redis or to a cluster
 
 ``status.py`` reads the hosts for ``politesse fleet status``, and changes nothing.
 """

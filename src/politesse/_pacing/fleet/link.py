@@ -1,154 +1,141 @@
-"""The link of a process to the Redis of its fleet: connects, sends calls in order, and reports each loss.
+"""The link of a process to the Redis of its fleet: connects, sends what its tickets want, and reports each loss.
 
-Theory of operation. One task does all the work. While one batch of calls is under way, new calls are collected for the
-next batch. So many hosts share a round trip. There are two kinds of calls:
-
-    ask    a reservation: its caller waits for the answer. After a loss the call raises WireLost and is not sent again
-    post   the end of a request, the closure of a host, the renewal of a lease: its caller does not wait. After a
-           loss, ends and closures are sent again, in the same order, until Redis answers. Renewals are not sent
-           again, because each session begins with new renewals
+Theory of operation. One task does all the work. While one batch of calls is under way, the claims with news are
+collected for the next batch. So many hosts share a round trip. Each batch reads the epoch of the roster last: an
+unchanged epoch proves that the server had lost nothing. What a batch carries is kept by the claims until Redis has
+answered, and is sent again after a loss.
 
 These events count as a loss: a connection error; no answer for ``timeout_s``; an error reply that refuses all calls for
-now; a server clock that was set, or has the wrong speed (``server_clock.py``); and lost data (``roster.py``).
+now; a server clock that was set, or has the wrong speed (``server_clock.py``); and the end of a round (``roster.py``).
 
-Each connection begins a new session. In each session the process first joins the rosters. Then it renews the leases of
-its requests under way, and tells Redis again which hosts are closed or slow. Then it sends the posts that have waited
-for the connection, and reports. After that it sends the calls of its pacers, reads messages, and reports again every
-few seconds.
+Each connection, and each round, begins a new session. In each session the process first renews the leases of its
+requests under way, and tells Redis again what has ended, and which hosts are closed or slow. Then it reports to the
+rosters. No request starts before the rosters say so.
 
-Every few seconds the link reports again. The report checks that the server is still the same, that it can write, that
-it permits all commands of the scripts, and that its messages arrive. While requests wait or are under way, the link
-also checks the epoch when it has made no call for ``timeout_s / 2``. So the link notices a silent server after at most
-``1.5 * timeout_s``. Until then, requests with an earlier grant still start.
+Every few seconds the link renews leases, and reports again. The report checks that the server is still the same, and
+that it can write. While requests wait or are under way, the link also checks the epoch when it has made no call for
+``timeout_s / 2``. So the link notices a silent server after at most ``1.5 * timeout_s``. Until then, requests with an
+earlier grant still start.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import platform
 import re
 from contextlib import suppress
 from math import inf
+from operator import attrgetter
 from random import random
-from secrets import token_hex
+from secrets import randbits
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from politesse._base.tasks import is_anything_left
-from politesse._base.text import described, shortened
-from politesse._pacing.fleet.messages import (
-    FleetAnswer,
-    Outbox,
-    Reply,
-    RoundOver,
-    Sent,
-    Server,
-    WireLost,
-    bounded,
-    microseconds,
-)
+from politesse._base.text import counted, described
+from politesse._pacing.fleet.messages import VERSION, RoundOver, ScriptCall, Server, WireLost, bounded
 from politesse._pacing.fleet.roster import Roster
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClocks
-from politesse.errors import ClosedError, ConfigurationError
-from politesse.events import ComponentFailed, FleetAway, FleetBack, Publisher
-from politesse.verdict import Bound
+from politesse.errors import ConfigurationError
+from politesse.events import FleetAway, FleetBack, Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable
 
     from politesse._pacing.fleet.options import FleetOptions
-    from politesse._pacing.fleet.reserver import Reserver
+    from politesse._pacing.fleet.tickets import Tickets
     from politesse._pacing.fleet.wire import FleetWire
     from politesse.clock import Clock
 
 T = TypeVar("T")
 
-logger = logging.getLogger("politesse.pacing")
-
 HOLD_S: Final = 1.0
-"""The least time from a connection to the first request, in seconds: other processes need time to connect, too."""
+"""The least time from the begin of a round to its first request, in seconds: all processes need time to report."""
 
-RETRY_S: Final = 0.05
-
-_LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that is shorter
-_OTHERS_S: Final = 1.0  # replaces _LOOK_S while other processes have to report; a longer wait for them is published
-_ROSTER: Final = "members"
-_MOST_NAMES: Final = 10  # a message names at most this many processes
-_UNUSABLE_S: Final = 60.0  # a host whose key cannot be used is closed for this time, and then its key is tried again
-_MOST_UNUSABLE: Final = 1_000  # this many unusable keys are remembered, so that each key is reported once
-_NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
-_MOST_NODE: Final = 20  # the machine's name is cut to this many characters
+_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 0.5  # the pause must stay well below HOLD_S
+_LOOK_S: Final = 5.0  # the time between two reports; a third of lease_s if that is shorter
+_IDLE_LOOK_S: Final = 10.0  # the same while no request waits for Redis or is under way
+_OTHERS_S: Final = 0.5  # replaces _LOOK_S while other processes have to report
+_REPORTS_A_S: Final = 200  # but so many processes of a fleet report a second at most
+_LONG_S: Final = 1.0  # a longer wait for other processes is published
+_RENEW_S: Final = 1.0  # how often the link looks for leases that have to be renewed
+_MOST_CALLS: Final = 500  # a batch has at most this many calls
 _OPENING: Final = 5.0  # connecting may take this many timeouts, because it takes several round trips
-_ALL: Final = "all"  # the channel of all processes
+_LATE_S: Final = 0.5  # a call that takes longer than this beyond the timeout was given up by this process
+_CALL_OF: Final = attrgetter("call")
 _CANCELLED: Final = "its task was cancelled"
 _FLUSH_S: Final = 1.0  # the close waits this long for the last calls
+_NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
+_MOST_NODE: Final = 20  # the machine's name is cut to this many characters
 
 
 class FleetLink:
-    """The link of a process; several pacers may share it, each for its own scope.
+    """The link of a process.
 
     Args:
         wire: the connections.
         options: see FleetOptions.
-        clock: its monotonic time measures the time since a connection.
-        publisher: receives FleetAway and FleetBack, and ComponentFailed once for each key that cannot be used.
+        tickets: what the process wants and has at Redis.
+        clock: its monotonic time measures the time since the begin of a round.
+        publisher: receives FleetAway and FleetBack.
 
     Attributes:
         owner: the name of this process in Redis: its machine, its process id, and a random part, because process ids
             are reused.
         options: see FleetOptions.
-        roster: the processes of the fleet.
+        prefix: all keys begin with it.
         clocks: the clocks of the server or of its nodes.
         is_up: whether the connection is open.
-        losses: how many times the connection was lost.
-        channels: the start of the name of each channel.
+        work: set when a claim has news.
     """
 
-    def __init__(self, wire: FleetWire, options: FleetOptions, *, clock: Clock, publisher: Publisher) -> None:
-        self.owner: str = _new_owner()
-        self._pid = os.getpid()
-        self._task: asyncio.Task[None] | None = None
-        self._tickets = 0
+    def __init__(
+        self, wire: FleetWire, options: FleetOptions, tickets: Tickets, *, clock: Clock, publisher: Publisher
+    ) -> None:
         self.options: FleetOptions = options
-        self.roster: Roster = Roster()
+        self.prefix: str = options.prefix + VERSION
         self.clocks: ServerClocks = ServerClocks()
         self.is_up: bool = False
-        self.losses: int = 0
+        self.work: asyncio.Event = asyncio.Event()
+        self._name_process()
         self._wire = wire
+        self._tickets = tickets
         self._clock = clock
         self._publish = publisher.publish
-        self._members: list[Reserver] = []
-        # Channels belong to the whole server, keys to one database of it.
-        self.channels: str = f"{options.prefix}to:{wire.database}:"
-        self._outbox = Outbox(clock, self.channels, is_cluster=wire.is_cluster)
+        self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self._tried = asyncio.Event()
         self._fault: ConfigurationError | None = None
-        self._retry_s = RETRY_S
-        self._known_since_mono = 0.0
+        self._retry_s = _RETRY_S
         self._away_since_mono: float | None = None
         self._run_id = ""
-        self._keys: list[str] = []  # the keys of the rosters of all nodes
-        self._echo = asyncio.Event()
-        self._look_at = 0.0  # this time and the two below are times of the event loop
-        self._answered_at = 0.0
+        self._is_suspect = False  # the clock of the server was set, so leases may have ended early
+        self._rosters: dict[str, Roster] = {}  # by key: one for each node
+        self._offset_s: float | None = None  # the time of the fastest server clock less that of ours, or more
+        self._open_mono = inf  # from this time on, requests may start, as far as the rosters say
+        self._since_mono = -inf  # since this time, the server knows the last requests
+        self._look_at = self._renew_at = self._answered_at = 0.0  # times of the event loop
         self._waiting_since = inf  # when this process began to wait for the reports of other processes
-        self._unusable: set[str] = set()
-        self._has_warned = False
 
-    def join(self, member: Reserver) -> None:
-        """Let a pacer use the link."""
-        self._members.append(member)
+    @property
+    def name(self) -> str:
+        """The address of the server, without a password."""
+        return self._wire.name
 
     def check(self) -> None:
         """Connect at the first use; raises ConfigurationError if Redis refuses this client."""
-        self._check_process()
         if self._fault is not None:
             raise self._fault
-        self._start()
+        if self._task is None or os.getpid() != self._pid:
+            self._check_process()
+            self._start()
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether the first attempt to connect has ended."""
+        return self._tried.is_set()
 
     async def tried(self) -> None:
         """Wait for the end of the first attempt to connect, for ``timeout_s`` at most. For errors see ``check``."""
@@ -159,47 +146,13 @@ class FleetLink:
                     await self._tried.wait()
             self.check()
 
-    def ticket(self) -> str:
-        """Return a new ticket."""
-        self._tickets += 1
-        return f"{self.owner}.{self._tickets}"
-
-    async def ask(self, script: Script, key: str, *args: str | int) -> FleetAnswer:
-        """Run a script and return its answer; raises WireLost."""
-        if not self.is_up:
-            raise WireLost("it is away")
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._outbox.put(script, self.options.prefix + key, args, answered)
-        return FleetAnswer.of(await answered)
-
-    def post(self, script: Script, key: str, *args: str | int) -> None:
-        """Send a script to run, now or when Redis is back."""
-        if not self._is_closed:
+    def wake(self) -> None:
+        """Send the news of claims, now or when Redis is back."""
+        if self._task is None and not self._is_closed:
             self._check_process()
-            if self._task is None and (asyncio.current_task() is None or is_anything_left()):
-                self._start()  # at the end of the event loop, a new task would not run
-            self._outbox.put(script, self.options.prefix + key, args)
-
-    async def leave(self, member: Reserver) -> None:
-        """Remove a pacer. If it was the last pacer, send the remaining calls for at most a second, and disconnect."""
-        if member in self._members:
-            self._members.remove(member)
-        if self._members or self._is_closed:
-            return
-        self._is_closed = True
-        if os.getpid() != self._pid:
-            return  # after a fork, the connections belong to the parent process
-        if self.is_up:
-            self._speak_up("leave")
-        self._outbox.work.set()
-        if (task := self._task) is not None:
-            await asyncio.wait({task}, timeout=_FLUSH_S)
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        self._outbox.fail_questions(ClosedError("the pacer is closed"))
-        await self._dropped(self._wire.aclose())
-        await asyncio.sleep(0)  # a closed transport ends in the next step of the loop
+            if asyncio.current_task() is None or is_anything_left():  # else the loop ends, and runs no new task
+                self._start()
+        self.work.set()
 
     def hold_s(self, interval_s: float) -> float | None:
         """Return for how many seconds no request to a host may start; None if the time is unknown.
@@ -207,30 +160,44 @@ class FleetLink:
         The time is unknown while Redis is away, and until other processes have reported to a server that has lost data.
         A server that has lost data may not know the last interval.
         """
-        if not self.is_up or not self.roster.has_reported(len(self._keys)):
-            return None
         now_mono = self._clock.monotonic()
-        if self.roster.waits_s(now_mono) > 0.0:
+        if now_mono < self._open_mono:
             return None
-        return max(0.0, max(interval_s, HOLD_S) - (now_mono - self._known_since_mono))
+        return max(0.0, max(interval_s, HOLD_S) - (now_mono - self._since_mono))
 
-    def us_there(self, seconds: float) -> int:
-        """Convert a duration to microseconds of the server's clock, which may run too fast."""
-        return microseconds(seconds * self.clocks.stretch)
+    async def aclose(self) -> None:
+        """Send the remaining calls for at most a second, and disconnect."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if os.getpid() != self._pid:
+            return  # after a fork, the connections belong to the parent process
+        self.work.set()
+        if (task := self._task) is not None:
+            await asyncio.wait({task}, timeout=_FLUSH_S)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self._dropped(self._wire.aclose())
+        await asyncio.sleep(0)  # a closed transport ends in the next step of the loop
 
     # Connect
 
+    def _name_process(self) -> None:
+        self._pid, self._id = os.getpid(), randbits(48)
+        node = _NOT_OF_A_NAME.sub("-", platform.node())[:_MOST_NODE]
+        self.owner: str = f"{node}-{self._pid}-{self._id:012x}"
+
     def _check_process(self) -> None:
         """Get a new identity after a fork; raises ConfigurationError if the link was used before the fork."""
-        if (pid := os.getpid()) == self._pid:
+        if os.getpid() == self._pid:
             return
         if self._task is not None:
             raise ConfigurationError(
                 f"this link to the Redis of a fleet was used in process {self._pid}, before the fork: create the "
                 "gatekeeper in the child process"
             )
-        self.owner = _new_owner()
-        self._pid = pid
+        self._name_process()
 
     def _start(self) -> None:
         if self._task is None and not self._is_closed:
@@ -249,15 +216,14 @@ class FleetLink:
         """Connect, and reconnect after each loss, until the close."""
         while True:
             try:
-                opening = self._wire.open(f"{self.channels}{self.owner}", f"{self.channels}{_ALL}")
-                self._begin(await self._bounded(opening, _OPENING * self.options.timeout_s))
-                await self._serve()
+                server = await bounded(self._wire.open(), _OPENING * self.options.timeout_s)
+                while not self._is_closed:
+                    server = await self._session(server)
             except ConfigurationError as error:
-                self._away(described(error))
                 self._fault = error
+                self._away(described(error))
+                self._tickets.refused(error)
             except WireLost as error:
-                if isinstance(error, RoundOver):
-                    self.clocks.forget()  # readings from before the round say nothing about the clock now
                 self._away(str(error))
             except asyncio.CancelledError:
                 if not self._is_closed:
@@ -266,6 +232,7 @@ class FleetLink:
             except BaseException as error:
                 self._fault = ConfigurationError(f"the link to the Redis of the fleet failed: {described(error)}")
                 self._away(described(error))
+                self._tickets.refused(self._fault)
                 raise
             finally:
                 self._tried.set()
@@ -277,230 +244,178 @@ class FleetLink:
                 return
 
     async def _dropped(self, work: Awaitable[None]) -> None:
-        """Close connections in a task; closing may hang if the other end does not respond."""
+        """Close connections; closing may hang if the other end does not respond."""
         with suppress(WireLost, OSError):
             await self._bounded(work)
 
-    # Begin, and end
+    # Sessions
 
-    def _begin(self, server: Server) -> None:
-        """Begin a session: join, let all pacers renew leases and name closed hosts, send waiting posts, and report."""
+    async def _session(self, server: Server) -> Server:
+        """Run one session. Return the server if only its round has ended: the next session needs no new connection."""
         if server.run_id != self._run_id:
             self.clocks = ServerClocks()
-        now_mono = self._clock.monotonic()
-        # At the first connection, the server knows the requests that other processes made since its start. After a loss
-        # of the connection, the server may have lost them.
-        self._known_since_mono = now_mono if self._run_id else now_mono - server.uptime_s
+            self._offset_s = None
         self._run_id, self.is_up = server.run_id, True
-        self._keys = self._wire.roster_keys(f"{self.options.prefix}{_ROSTER}")
-        self.roster.begin_session()
-        waiting = list(self._outbox.waiting)
-        self._outbox.waiting.clear()
-        self._speak_up("join")
-        for member in self._members:
-            member.found()
-        self._outbox.waiting.extend(waiting)
-        self._report()
+        keys = self._wire.roster_keys(self.prefix)
+        self._rosters = {key: self._rosters.get(key) or Roster() for key in keys}
+        for roster in self._rosters.values():
+            roster.has_reported = False
+        self._tickets.found()
+        try:
+            await self._serve()
+        except RoundOver as error:
+            self.clocks.forget()  # readings from before the round say nothing about the clock now
+            self._away(str(error))
+            return await self._bounded(self._wire.server())
+        return server
+
+    async def _serve(self) -> None:
+        """Send calls and read replies until the connection is lost. After the close, return once all calls are sent."""
+        loop, tickets = asyncio.get_running_loop(), self._tickets
+        while tickets.due:
+            await self._exchange()
+        await self._report()
+        while True:
+            now = loop.time()
+            if self._is_closed and not tickets.due:
+                await self._report("leave")
+                return
+            if now >= self._look_at:
+                await self._look()
+            elif now >= self._renew_at:
+                self._renew_at = now + min(_RENEW_S, 0.1 * self.options.lease_s)
+                tickets.renew()
+            silent_at = self._answered_at + 0.5 * self.options.timeout_s if tickets.active else inf
+            if tickets.due or now >= silent_at:
+                await self._exchange()
+            else:
+                await self._pause(min(self._look_at, silent_at, self._renew_at if tickets.active else inf))
+
+    async def _pause(self, until: float) -> None:
+        """Wait for news of claims, until the time ``until`` of the event loop at the latest."""
+        self.work.clear()
+        timer = asyncio.get_running_loop().call_at(until, self.work.set)
+        try:
+            await self.work.wait()
+        finally:
+            timer.cancel()
 
     def _away(self, why: str) -> None:
-        """Invalidate all grants, and fail the waiting reservations; the posts wait for the next session."""
-        self.losses += self.is_up
-        self.is_up = False
-        self._outbox.lost(why)
+        """Void all grants that are not used."""
+        self.is_up, self._open_mono = False, inf
         if self._away_since_mono is None and is_anything_left():  # not at the end of the event loop
             self._publish_away(why)
-        for member in self._members:
-            member.lost()
+        self._tickets.lost()
 
     def _publish_away(self, why: str) -> None:
         self._away_since_mono = self._away_since_mono or self._clock.monotonic()
         self._publish(FleetAway(self._wire.name, why))
 
-    def _is_back(self) -> None:
-        """Record that the server has answered all calls since the connection."""
-        self._retry_s = RETRY_S
+    # Reports
+
+    async def _look(self) -> None:
+        """Check that the server is the same, then report."""
+        server = await self._bounded(self._wire.server())
+        if server.run_id != self._run_id:
+            raise WireLost("another server has taken its place")
+        await self._report()
+
+    async def _report(self, act: str = "report") -> None:
+        """Report to the rosters of all nodes; the replies may let requests start."""
+        calls = []
+        lease_us, hold_us = round(self.options.lease_s * 1e6), round(HOLD_S * 1e6)
+        for key, roster in self._rosters.items():
+            epoch, is_suspect, *counts = roster.words(is_suspect=self._is_suspect)
+            words = (self._id, act, self._run_id, epoch, is_suspect, *counts, lease_us, hold_us)
+            calls.append(ScriptCall(Script.MEMBER, (key, f"{key}:all"), words))
+        sent_mono = self._clock.monotonic()
+        replies = await self._bounded(self._wire.exchange(calls, ()))
+        loop_time, now_mono = asyncio.get_running_loop().time(), self._clock.monotonic()
+        for call, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise unusable(call.keys[0], self._wire.name, reply)
+            self._check_clock(call.keys[0], int(reply[1]), sent_mono, now_mono)
+            self._rosters[call.keys[0]].take(reply, now_mono)
+        if act == "leave":
+            return
+        self._is_suspect, self._fault = False, None
+        self._tried.set()
+        rosters = self._rosters.values()
+        self._since_mono = max(roster.since_mono for roster in rosters)
+        wait_until_mono = max(roster.wait_until_mono for roster in rosters)
+        if wait_until_mono <= now_mono:
+            self._begin()
+            pause_s = min(_LOOK_S if self._tickets.active else _IDLE_LOOK_S, self.options.lease_s / 3.0)
+        else:
+            self._await_others(wait_until_mono - now_mono, loop_time)
+            count = max(int(roster.counts[1]) for roster in rosters)
+            pause_s = min(max(_OTHERS_S, count / _REPORTS_A_S), max(0.01, wait_until_mono - now_mono))
+        self._look_at = loop_time + pause_s * (0.75 + 0.25 * random())  # noqa: S311 - it spreads reports
+
+    def _begin(self) -> None:
+        """Let requests start: all processes have reported."""
+        self._retry_s, self._waiting_since = _RETRY_S, inf
         if self._away_since_mono is not None:
             away_s = self._clock.monotonic() - self._away_since_mono
             self._away_since_mono = None
             self._publish(FleetBack(self._wire.name, away_s))
+        if self._open_mono == inf:
+            self._open_mono = -inf
+            self._tickets.opened()
 
-    # Reports
-
-    def _speak_up(self, act: str) -> None:
-        """Send an act (join, report or leave) to the rosters of all nodes."""
-        for key in self._keys:
-            lease_us = self.us_there(self.options.lease_s)
-            self._outbox.put(Script.MEMBER, key, self.roster.words(self.owner, act, key, self._run_id, lease_us))
-
-    def _report(self) -> None:
-        self._echo.clear()
-        self._speak_up("report")
-        self._look_at = asyncio.get_running_loop().time() + min(_LOOK_S, self.options.lease_s / 3.0)
-
-    def _reported(self, key: str, reply: Reply) -> None:
-        """Handle the reply to a report; the last reply may let requests start."""
-        now, now_mono = asyncio.get_running_loop().time(), self._clock.monotonic()
-        self.roster.take(key, reply, now_mono)
-        if not self.roster.has_reported(len(self._keys)):
-            return
-        self.roster.is_suspect = False
-        self._fault = None
-        self._tried.set()
-        if (left_s := self.roster.waits_s(now_mono)) <= 0.0:
+    def _await_others(self, left_s: float, loop_time: float) -> None:
+        """Publish a long wait for other processes."""
+        self._open_mono = inf
+        self._waiting_since = min(self._waiting_since, loop_time)
+        missing = sum(roster.missing for roster in self._rosters.values())
+        if missing and loop_time - self._waiting_since >= _LONG_S:
             self._waiting_since = inf
-        else:
-            self._look_at = now + min(_OTHERS_S, left_s)
-            self._waiting_since = min(self._waiting_since, now)
-            if now - self._waiting_since >= _OTHERS_S:
-                self._waiting_since = inf
-                names = ", ".join(self.roster.missing()[:_MOST_NAMES])
-                wait = f"waiting {left_s:.0f} s at most until these processes have reported: {names}"
-                self._publish_away(f"it has lost data; {wait}")
-        for member in self._members:
-            member.wake()
-
-    async def _look(self) -> None:
-        """Check that the server is the same and that its messages arrive; then renew the leases, and report."""
-        server = await self._bounded(self._wire.server())
-        if server.run_id != self._run_id:
-            raise WireLost("another server has taken its place")
-        await self._bounded(self._echo.wait(), lost="its messages do not arrive")
-        for member in self._members:
-            member.renew(self.options.lease_s / 3.0)
-        self._report()
+            wait = f"waiting {left_s:.0f} s at most for {counted(missing, 'report')} of other processes"
+            self._publish_away(f"it has lost data; {wait}")
 
     # Calls
 
-    async def _serve(self) -> None:
-        """Send calls and read replies until the connection is lost. After the close, return once all calls are sent."""
-        loop = asyncio.get_running_loop()
-        reader = loop.create_task(self._read())
-        reader.add_done_callback(lambda _: self._outbox.work.set())
-        self._answered_at = loop.time()
-        try:
-            while True:
-                if reader.done():
-                    reader.result()
-                if loop.time() >= self._look_at:
-                    await self._look()
-                if self._outbox.waiting or loop.time() >= self._silent_at():
-                    await self._exchange()
-                    continue
-                if self.hold_s(0.0) is not None:
-                    self._is_back()
-                if self._is_closed:
-                    return
-                await self._pause(min(self._look_at, self._silent_at()))
-        finally:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-
-    def _silent_at(self) -> float:
-        """Return when to check the epoch of a silent server; infinity while this process has no requests."""
-        is_busy = any(member.is_busy() for member in self._members)
-        return self._answered_at + 0.5 * self.options.timeout_s if is_busy else inf
-
-    async def _pause(self, until: float) -> None:
-        """Wait for a call to send, until the time ``until`` of the event loop at the latest."""
-        self._outbox.work.clear()
-        timer = asyncio.get_running_loop().call_at(until, self._outbox.work.set)
-        try:
-            await self._outbox.work.wait()
-        finally:
-            timer.cancel()
-
     async def _exchange(self) -> None:
-        calls = self._outbox.next_batch()
-        batch, is_all = self._outbox.under_way, not self._outbox.waiting
-        sent_mono = self._clock.monotonic()
-        replies = await self._bounded(self._wire.exchange(calls, self.roster.epochs))
+        """Send the news of claims, and read the epochs."""
+        sent_mono, keys = self._clock.monotonic(), [*self._rosters]
+        late_us = 0  # the time of Redis after which a call that is sent now is surely lost
+        if self._offset_s is not None:
+            late_us = round((sent_mono + self._offset_s + self.options.timeout_s + _LATE_S) * 1e6)
+        batch = self._tickets.batch(_MOST_CALLS, late_us)
+        calls = list(map(_CALL_OF, batch))
+        replies = await bounded(self._wire.exchange(calls, keys), self.options.timeout_s)
+        now_mono = self._clock.monotonic()
         self._answered_at = asyncio.get_running_loop().time()
-        for sent, reply in zip(batch, replies, strict=True):
+        for key, row in zip(keys, replies[len(batch) :], strict=True):
+            if isinstance(row, Exception):
+                raise RoundOver from row  # another program has written the key; the next report replaces it
+            self._rosters[key].check(row)
+        for step, reply in zip(batch, replies, strict=False):
             if not isinstance(reply, Exception):
-                self._check_clock(sent.key, int(reply[2]), sent_mono)
-        self._outbox.under_way = []
-        for sent, reply in zip(batch, replies, strict=True):
-            self._take(sent, reply)
-        if is_all and self.hold_s(0.0) is not None:
-            self._is_back()
+                self._check_clock(step.call.keys[0], int(reply[1]), sent_mono, now_mono)
+        for step, reply in zip(batch, replies, strict=False):
+            self._tickets.take(step, reply, sent_mono, now_mono)
 
-    def _check_clock(self, key: str, at_us: int, sent_mono: float) -> None:
-        """Raise WireLost if the clock of the server with ``key`` was set, or runs too fast or too slowly."""
-        fault = self.clocks.fault(self._wire.clock_of(key), at_us, sent_mono, self._clock.monotonic())
+    def _check_clock(self, key: str, at_us: int, sent_mono: float, now_mono: float) -> None:
+        """Raise RoundOver if the clock of the server with ``key`` was set, or runs too fast or too slowly."""
+        fault = self.clocks.fault(self._wire.clock_of(key), at_us, sent_mono, now_mono)
         if fault:
-            self.roster.is_suspect = True  # leases may have ended early, so all processes renew their leases
+            self._is_suspect = True  # leases may have ended early, so all processes renew their leases
             self.clocks.forget()
+            self._offset_s = None
             raise WireLost(fault)
+        offset_s = at_us / 1e6 - sent_mono
+        if not self._wire.is_cluster or self._offset_s is None or offset_s > self._offset_s:
+            self._offset_s = offset_s
 
-    def _take(self, sent: Sent, reply: Reply | Exception) -> None:
-        """Handle the reply to a call."""
-        if isinstance(reply, Exception):
-            self._take_fault(sent, reply)
-        elif sent.script is Script.MEMBER:
-            if sent.args[2] == "report":
-                self._reported(sent.key, reply)
-        else:
-            self._unusable.discard(sent.key)
-            sent.settle(reply)
-            if sent.answered is None and reply[0] == "closed":
-                self._push(sent.key, FleetAnswer.of(reply))
-
-    def _take_fault(self, sent: Sent, error: Exception) -> None:
-        """Close the host whose key cannot be used, and publish the error once; raise the error of a roster."""
-        fault = ConfigurationError(
-            f"the key {sent.key!r:.200} at {self._wire.name} cannot be used: {error}. Remove it, or give the fleet "
-            "another prefix"
-        )
-        fault.__cause__ = error
-        if sent.script is Script.MEMBER:
-            raise fault
-        closed_us = str(microseconds(_UNUSABLE_S))
-        sent.settle(["closed", "", "0", closed_us, "0", Bound.BACKOFF.value, "0", "0", "0", "0", "", ""])
-        if sent.key not in self._unusable and len(self._unusable) < _MOST_UNUSABLE:
-            self._unusable.add(sent.key)
-            self._publish(ComponentFailed(None, "pacer", fault))
-
-    # Messages
-
-    async def _read(self) -> None:
-        async for message in self._wire.pushes():
-            key, *words = message.split("\n")
-            try:
-                if key in self._keys:
-                    self._hear(key, words)
-                    continue
-                answer = FleetAnswer.of(words)
-            except ValueError:
-                if not self._has_warned:
-                    self._has_warned = True
-                    name, text = self._wire.name, shortened(message)
-                    logger.warning("%s sent a message that politesse cannot read: %s", name, text)
-                continue  # another program has sent the message
-            if not answer.ticket or answer.ticket.partition(".")[0] == self.owner:
-                self._check_clock(key, answer.at_us, -inf)
-                self._push(key, answer)
-
-    def _hear(self, key: str, words: Sequence[str]) -> None:
-        """Handle a message about a roster; raises ValueError if it cannot be read."""
-        if words[:1] == ["probed"]:
-            self._echo.set()
-            return
-        _, owner, session, phase, epoch = words
-        self.roster.hear(key, owner, int(session), phase, epoch)
-        if self.roster.has_reported(len(self._keys)) and self.hold_s(0.0) is None:
-            self._look_at = 0.0
-            self._outbox.work.set()
-        for member in self._members:
-            member.wake()
-
-    def _push(self, key: str, answer: FleetAnswer) -> None:
-        """Pass a message about a key to its pacer."""
-        for member in self._members:
-            member.pushed(key.removeprefix(self.options.prefix), answer)
-
-    async def _bounded(self, work: Awaitable[T], timeout_s: float = 0.0, *, lost: str = "no answer") -> T:
-        return await bounded(work, timeout_s or self.options.timeout_s, lost=lost)
+    async def _bounded(self, work: Awaitable[T]) -> T:
+        return await bounded(work, self.options.timeout_s)
 
 
-def _new_owner() -> str:
-    return f"{_NOT_OF_A_NAME.sub('-', platform.node())[:_MOST_NODE]}-{os.getpid()}-{token_hex(4)}"
+def unusable(key: str, name: str, error: Exception) -> ConfigurationError:
+    """Return the error of a key that holds something else than politesse has written."""
+    fault = ConfigurationError(
+        f"the key {key!r:.200} at {name} cannot be used: {error}. Remove it, or give the fleet another prefix"
+    )
+    fault.__cause__ = error
+    return fault

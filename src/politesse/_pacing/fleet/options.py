@@ -71,4 +71,4 @@ class FleetOptions:
         With one request at a time, the interval counts from the end of the last request, even if its start was late. So
         the spacing only has to cover the drift of the clocks.
         """
-        return min(self.slack_s(interval_s), _DRIFT_S)
+        return min(self.slack * interval_s, self.max_slack_s, _DRIFT_S)

@@ -84,18 +84,23 @@ class ServerClock:
         if bounds is None or last is None:
             self._bounds = _Bounds(least, most)
             return ""
-        shift_s, _ = _shift(bounds, least, most, self._drift, received_mono)
+        drift = self._drift  # the next lines are ``_Bound.at``, without its calls: they run for each answer
+        lowest_s = bounds.least.offset_s - drift * max(0.0, received_mono - bounds.least.since_mono)
+        highest_s = bounds.most.offset_s + drift * max(0.0, received_mono - bounds.most.since_mono)
+        shift_s = max(0.0, least.offset_s - highest_s) + min(0.0, most.offset_s - lowest_s)
         if abs(shift_s) > _TOLERANCE_S:
             rate = self._learned_rate(bounds, last, least, most, received_mono)
             if rate:
                 return f"its clock runs {abs(rate):.1%} too {'fast' if rate > 0 else 'slowly'}"
             return f"its clock was set {'forward' if shift_s > 0 else 'back'} by {abs(shift_s):.1f} s"
-        narrowest = _Bounds(
-            max(least, bounds.least, key=lambda bound: bound.at(-self._drift, received_mono)),
-            min(most, bounds.most, key=lambda bound: bound.at(self._drift, received_mono)),
+        read_least_s, read_most_s = (
+            least.offset_s - drift * (received_mono - since_mono),
+            most.offset_s + drift * (received_mono - since_mono),
         )
-        if narrowest.least.at(-self._drift, received_mono) <= narrowest.most.at(self._drift, received_mono):
-            self._bounds = narrowest
+        if max(read_least_s, lowest_s) <= min(read_most_s, highest_s):
+            self._bounds = _Bounds(
+                least if read_least_s >= lowest_s else bounds.least, most if read_most_s <= highest_s else bounds.most
+            )
         return ""
 
     def _learned_rate(self, bounds: _Bounds, last: _Bounds, least: _Bound, most: _Bound, now_mono: float) -> float:
@@ -121,7 +126,13 @@ def _shift(before: _Bounds, least: _Bound, most: _Bound, drift: float, now_mono:
 
 
 class ServerClocks(dict[int, ServerClock]):
-    """The clocks of a server, or of the nodes of a cluster, by their numbers."""
+    """The clocks of a server, or of the nodes of a cluster, by their numbers.
+
+    Attributes:
+        stretch: the ``stretch`` of the fastest clock; see ``ServerClock``.
+    """
+
+    stretch: float = 1.0
 
     def forget(self) -> None:
         """Forget the readings of all clocks."""
@@ -130,9 +141,9 @@ class ServerClocks(dict[int, ServerClock]):
 
     def fault(self, number: int, at_us: int, sent_mono: float, received_mono: float) -> str:
         """Return the fault of the server clock with this number; see ``ServerClock``."""
-        return self.setdefault(number, ServerClock()).fault(at_us, sent_mono, received_mono)
-
-    @property
-    def stretch(self) -> float:
-        """The ``stretch`` of the fastest clock; see ``ServerClock``."""
-        return max((clock.stretch for clock in self.values()), default=1.0)
+        clock = self.get(number)
+        if clock is None:
+            clock = self[number] = ServerClock()
+        fault = clock.fault(at_us, sent_mono, received_mono)
+        self.stretch = max(self.stretch, clock.stretch)
+        return fault

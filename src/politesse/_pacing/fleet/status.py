@@ -9,12 +9,11 @@ may return a host twice while the table of the server grows.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from politesse._base.text import described, shortened
-from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost, bounded
+from politesse._pacing.fleet.messages import VERSION, Reply, ScriptCall, WireLost, bounded
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import wire_to
 from politesse.verdict import Bound, utc
@@ -31,7 +30,7 @@ Record: TypeAlias = dict[str, Any]
 SCOPES: Final = ("host", "address", "domain")
 """The kinds of keys; each key begins with the name of its kind."""
 
-_OTHERS: Final = ("{record:", "members")  # the keys of a RedisStore and of rosters, after the prefix
+_ROSTER: Final = "{members"  # the keys of rosters, after the prefix
 _SCANNED_AT_ONCE: Final = 1_000  # a step of SCAN reads this many keys; Redis serves other clients between the steps
 _READ_AT_ONCE: Final = 250
 _TIMEOUT_S: Final = 5.0  # a round trip may take at most this time
@@ -52,7 +51,7 @@ class FleetReader:
 
     def __init__(self, fleet: FleetOptions) -> None:
         self._wire = wire_to(fleet.url)
-        self._prefix = fleet.prefix
+        self._prefix = fleet.prefix + VERSION
         self._is_open = False
 
     async def scan(self) -> AsyncIterator[list[Record]]:
@@ -69,7 +68,7 @@ class FleetReader:
         while not ended:
             try:
                 key = await self._bounded(anext(keys))
-                if not key.removeprefix(self._prefix).startswith(_OTHERS):
+                if not key.removeprefix(self._prefix).startswith(_ROSTER):
                     found[key] = None
             except StopAsyncIteration:
                 ended = True
@@ -97,8 +96,8 @@ class FleetReader:
         if not self._is_open:
             await self._bounded(self._wire.open())
             self._is_open = True
-        calls = [ScriptCall(Script.STATUS, key, ("", 0, 0)) for key, _, _ in hosts]
-        replies = await self._bounded(self._wire.exchange(calls, {}))
+        calls = [ScriptCall(Script.STATUS, (key,), ()) for key, _, _ in hosts]
+        replies = await self._bounded(self._wire.exchange(calls, ()))
         for (key, scope, name), reply in zip(hosts, replies, strict=True):
             host = _parsed(key, scope, name, reply)
             if host is not None:
@@ -128,22 +127,16 @@ def _host(scope: str, name: str, reply: Sequence[str]) -> Record:
 
     All times are by the clock of Redis. ``asked``, the time of the last request, is in the future if the next start is
     granted already. ``leases`` are the requests under way, ordered by the end of their leases. If the process of a
-    request is gone, its lease ends in ``left_s`` seconds. ``waiting`` counts the requests that wait in Redis, by
-    process. A process reserves a start only for the first request in its line, so Redis does not know the other
-    requests of the line.
+    request is gone, its lease ends in ``left_s`` seconds. ``waiting`` names the process that has waited for the longest
+    time. Redis does not know the others.
     """
-    now, last, closed, why, adaptive, longest, *requests = reply
+    now, last, closed, why, adaptive, longest, claimer, *requests = reply
     read_wall, asked_wall, closed_wall = int(now) / _US, int(last) / _US, int(closed) / _US
     is_closed = closed_wall > read_wall
-    leases, waiting = list[Record](), Counter[str]()
-    for kind, ticket, words in zip(requests[::3], requests[1::3], requests[2::3], strict=True):
-        owner = ticket.partition(".")[0]
-        if kind == "queue":
-            waiting[owner] += 1
-        else:
-            expiry, _, url = words.split(" ", 2)
-            left_s = round(max(0.0, int(expiry) / _US - read_wall), 3)
-            leases.append({"owner": owner, "url": url, "left_s": left_s})
+    leases = list[Record]()
+    for ticket, expiry, url in zip(requests[::3], requests[1::3], requests[2::3], strict=True):
+        left_s = round(max(0.0, int(expiry) / _US - read_wall), 3)
+        leases.append({"owner": ticket.partition(".")[0], "url": url, "left_s": left_s})
     return {
         "host": name,
         "scope": scope,
@@ -153,5 +146,5 @@ def _host(scope: str, name: str, reply: Sequence[str]) -> Record:
         "interval_s": round(int(longest) / _US, 3),
         "adaptive_s": round(int(adaptive) / _US, 3),
         "leases": sorted(leases, key=itemgetter("left_s")),
-        "waiting": dict(waiting.most_common()),
+        "waiting": {claimer: 1} if claimer else {},
     }

@@ -11,18 +11,16 @@ from importlib.resources import files
 class Script(StrEnum):
     """A script. Its value is the name of its file, without ``.lua``."""
 
-    RESERVE = "reserve"
-    RELEASE = "release"
-    CLOSE = "close"
-    RENEW = "renew"
+    STEP = "step"
     MEMBER = "member"
     STATUS = "status"
 
     @cached_property
     def source(self) -> str:
-        """The text of ``state.lua``, which all scripts share, followed by the text of this script."""
+        """The text of the script; of a script about a host, ``state.lua`` comes first."""
+        names = [self.value] if self is Script.MEMBER else ["state", self.value]
         here = files(__name__)
-        return "\n".join(here.joinpath(f"{name}.lua").read_text("utf-8") for name in ("state", self.value))
+        return "\n".join(here.joinpath(f"{name}.lua").read_text("utf-8") for name in names)
 
     @cached_property
     def sha(self) -> str:

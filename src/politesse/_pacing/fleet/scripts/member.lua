@@ -1,91 +1,119 @@
--- Keeps the roster of the processes that are at work, and finds out whether this server has lost data.
+-- Keeps the roster of the processes of a fleet, and finds out whether this server has lost data. A call costs the same
+-- however many processes there are.
 --
--- The roster is a hash under its own key. A round begins when the roster is new, when another run of the server made
--- the roster, or when a process suspects that the server has lost data. In a new round each process has to report: it
--- renews its leases, closes its closed hosts again, and then calls this script with `report`. No process starts a
--- request until all processes have reported, or until all their leases are over.
+-- A round is a time in which the server loses no data. A round begins when the roster is new, when another run of the
+-- server goes on with it, or when a process suspects that the server has lost data. In a new round no process starts a
+-- request until all processes that were known have reported, or until all their leases are over.
 --
---   run            the run of the server in which the round began
---   epoch          the name of the round
---   lost           when the round began
---   member:OWNER   the session of a process, the time of its last call, and its phase:
---                  0  the process was at work in an earlier round, or only other processes have named it
---                  1  the process has joined
---                  2  the process has reported
+-- Nobody needs to name those processes: a version, a count and the sum of their ids tell whether all are there. Each
+-- process remembers the three as it knew them last. The highest version counts.
 --
---   ARGV[4]   the owner: the process that calls
---   ARGV[5]   its session
---   ARGV[6]   `join`, `report` or `leave`
---   ARGV[7]   the run of the server
---   ARGV[8]   the epoch that the process knows
---   ARGV[9]   1 if the process suspects that this epoch is over
---   ARGV[10]  how long after its last call a process may still have leases
---   ARGV[11]  the other owners that the process knows
+--   KEYS[1]  a hash:
+--     format          the version of these fields
+--     run             the run of the server in which the round began
+--     epoch           the name of the round
+--     lost            when the round began
+--     open            1 once requests may start
+--     ver, cnt, sum   how often a process has joined or left, how many are here, and the sum of their ids
+--     xver, xcnt, xsum  the same of those who are expected to report in this round
+--     rcnt, rsum      how many of them have reported, and the sum of their ids
+--   KEYS[2]  a sorted set: the id of each process, by the time of its last report
 --
--- The changes are published to all processes. The fourth word of the reply is the time for which no request may start.
--- The seventh word is the epoch. The eighth word lists the members, each with its session and phase.
+--   ARGV[1]  the id of the process: a whole number below 2^48
+--   ARGV[2]  `report` or `leave`
+--   ARGV[3]  the run of the server
+--   ARGV[4]  the epoch that the process knows, or empty
+--   ARGV[5]  1 if it suspects that this epoch is over
+--   ARGV[6], ARGV[7], ARGV[8]  the version, the count and the sum as it knew them last
+--   ARGV[9]  how long after its last report a process may still have leases
+--   ARGV[10] how long a round waits at least, so that processes that nobody knows can report, too
+--
+-- The reply: `members`, the time, how long no request may start, the epoch, the version, the count, the sum, the age of
+-- the round, and how many have not reported.
 
-local owner, session, act, known_epoch, lease = ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[8], duration(ARGV[10])
-local members, news = {}, false
-for name, value in pairs(state) do
-    local member = string.match(name, '^member:(.+)$')
-    if member then
-        local number, seen, phase = string.match(value, '^(%d+) (%d+) ([012])$')
-        if not number then
-            return redis.error_reply('FOREIGN the key holds nonsense in its field member')
-        end
-        members[member] = {session = tonumber(number), seen = math.min(tonumber(seen), now), phase = tonumber(phase)}
-    end
+if redis.replicate_commands then
+    redis.replicate_commands() -- a Redis before 7 may be set up to refuse writes after TIME; this call permits them
 end
 
-claim()
-if state.run ~= ARGV[7] or ARGV[9] == '1' and known_epoch == state.epoch then
-    set('run', ARGV[7])
-    set('epoch', ARGV[7] .. '/' .. text(now))
-    set('lost', now)
-    for _, member in pairs(members) do
-        member.phase, member.seen = 0, now
-    end
-    news = true
-end
-local epoch, lost = state.epoch, math.min(get('lost'), now)
-if known_epoch ~= epoch then
-    for known in string.gmatch(ARGV[11], '%S+') do
-        members[known] = members[known] or {session = 0, seen = now, phase = 0}
-    end
+local roster, members, id = KEYS[1], KEYS[2], ARGV[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local BASE = 2 ^ 48
+local MOST_DEAD = 5 -- so many silent processes are dropped in one call
+local NUMBERS = {'lost', 'ver', 'cnt', 'sum', 'xver', 'xcnt', 'xsum', 'rcnt', 'rsum'}
+
+local function text(number)
+    return string.format('%.0f', number)
 end
 
-local own = members[owner] or {session = session, phase = known_epoch == epoch and 2 or 0}
-if act == 'leave' then
-    members[owner] = nil
-    news = true
-else
-    local phase = act == 'join' and 1 or own.session == session and own.phase > 0 and 2 or 0
-    news = news or own.phase ~= phase or own.session ~= session
-    members[owner] = {session = session, seen = now, phase = phase}
+local found = redis.pcall('HMGET', roster, 'format', 'run', 'epoch', 'open', unpack(NUMBERS))
+local kind = redis.call('TYPE', members).ok
+local is_sound = found[1] == '2' and (kind == 'zset' or kind == 'none')
+local n = {}
+for place, name in ipairs(NUMBERS) do
+    local digits = is_sound and found[place + 4] or '0'
+    is_sound = is_sound and string.find(digits, '^%d+$') and tonumber(digits) <= 2 ^ 53
+    n[name] = tonumber(digits) or 0
+end
+if not is_sound then -- it is lost, or another program has written it: all processes report again
+    redis.call('DEL', roster, members)
+    found, n = {}, {lost = 0, ver = 0, cnt = 0, sum = 0, xver = 0, xcnt = 0, xsum = 0, rcnt = 0, rsum = 0}
+end
+local run, epoch, open = found[2], found[3], found[4] == '1'
+
+if run ~= ARGV[3] or not epoch or ARGV[5] == '1' and ARGV[4] == epoch then
+    if epoch and open then -- a round that was not over expects whom it expected before
+        n.xver, n.xcnt, n.xsum = n.ver, n.cnt, n.sum
+    end
+    redis.call('DEL', members)
+    epoch, open, n.lost, n.cnt, n.sum, n.rcnt, n.rsum = ARGV[3] .. '/' .. text(now), false, now, 0, 0, 0, 0
+end
+n.lost = math.min(n.lost, now)
+
+local function count(who, sign)
+    n.ver, n.cnt, n.sum = n.ver + 1, math.max(0, n.cnt + sign), (n.sum + sign * who) % BASE
 end
 
-local wait, words = 0, {}
-for name, member in pairs(members) do
-    if now > (member.phase < 2 and lost or member.seen) + lease then
-        members[name] = nil
-        set('member:' .. name, nil)
-    else
-        if member.phase < 2 then
-            wait = lost + lease - now
-        end
-        words[#words + 1] = name .. ' ' .. text(member.session) .. ' ' .. member.phase
-        set('member:' .. name, text(member.session) .. ' ' .. text(member.seen) .. ' ' .. member.phase)
+local is_here = redis.call('ZSCORE', members, id)
+if not open and not is_here and ARGV[4] ~= '' and ARGV[4] ~= epoch then
+    local version = tonumber(ARGV[6])
+    if version > n.xver then
+        n.xver, n.xcnt, n.xsum = version, tonumber(ARGV[7]), tonumber(ARGV[8])
     end
+    n.ver = math.max(n.ver, version)
+    n.rcnt, n.rsum = n.rcnt + 1, (n.rsum + tonumber(id)) % BASE
 end
-if not members[owner] then
-    set('member:' .. owner, nil)
+if ARGV[2] ~= 'leave' then
+    redis.call('ZADD', members, text(now), id)
+    if not is_here then
+        count(tonumber(id), 1)
+    end
+elseif is_here then
+    redis.call('ZREM', members, id)
+    count(tonumber(id), -1)
 end
-set('longest', lease)
-write()
-publish(owner, {'probed', '', text(now)})
-if news then
-    local here = members[owner] or {session = 0, phase = 0}
-    publish('all', {'member', owner, text(here.session), text(here.phase), epoch})
+local lease = tonumber(ARGV[9])
+for _, dead in ipairs(redis.call('ZRANGEBYSCORE', members, '-inf', text(now - lease), 'LIMIT', 0, MOST_DEAD)) do
+    redis.call('ZREM', members, dead)
+    count(tonumber(dead), -1)
 end
-return {'members', '', text(now), text(wait), '0', '', epoch, table.concat(words, ' ')}
+
+local wait = 0
+if not open then
+    local are_all_here = n.rcnt >= n.xcnt and n.rsum == n.xsum
+    wait = n.lost + (are_all_here and tonumber(ARGV[10]) or lease) - now
+    open = wait <= 0
+end
+local words = {'format', '2', 'run', ARGV[3], 'epoch', epoch, 'open', open and '1' or '0'}
+for _, name in ipairs(NUMBERS) do
+    words[#words + 1] = name
+    words[#words + 1] = text(n[name])
+end
+redis.call('HSET', roster, unpack(words))
+for _, key in ipairs(KEYS) do
+    redis.call('PEXPIRE', key, text(math.ceil(math.max(2 * lease, 600 * 1000000) / 1000)))
+end
+return {
+    'members', text(now), text(math.max(0, wait)), epoch, text(n.ver), text(n.cnt), text(n.sum), text(now - n.lost),
+    text(math.max(0, n.xcnt - n.rcnt)),
+}

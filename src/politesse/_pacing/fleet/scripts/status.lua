@@ -6,20 +6,20 @@
 --   the reason why it is closed
 --   the interval that its answers ask for
 --   the longest interval of a request
---   for each request under way: `lease`, its ticket, and one word with the end of the lease, the session and the URL
---   for each request in the queue: `queue`, its ticket, and its URL
+--   the owner that waits for the host, or empty
+--   for each request under way: its ticket, when its lease ends, and its URL
 
-local found = {
-    text(now), text(get('last')), text(get('closed')), state.why or '', text(get('pace')), text(get('longest')),
-}
-for ticket in pairs(leases) do
-    table.insert(found, 'lease')
-    table.insert(found, ticket)
-    table.insert(found, state['lease:' .. ticket])
+if wrong then
+    return redis.error_reply('FOREIGN ' .. wrong)
 end
-for _, waiting in ipairs(queue) do
-    table.insert(found, 'queue')
-    table.insert(found, waiting.ticket)
-    table.insert(found, waiting.url)
+local claimer, till = string.match(state.claim or '', '^(%S+) %d+ (%d+)$')
+local found = {
+    text(now), text((last())), text(get('closed')), state.why or '', text(get('pace')), text(get('longest')),
+    claimer and tonumber(till) > now and claimer or '',
+}
+for ticket, lease in pairs(leases) do
+    table.insert(found, ticket)
+    table.insert(found, text(lease.expiry))
+    table.insert(found, lease.url)
 end
 return found
