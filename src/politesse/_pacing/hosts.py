@@ -719,7 +719,7 @@ class Host:
         for scope in permit.scopes:
             scope.start(permit, now_mono)
         if hosts.fleet is not None:
-            permit.tickets = hosts.fleet.use(permit.lane, now_mono)
+            permit.tickets = hosts.fleet.use(permit, now_mono)
         hosts.in_flight += 1
         if self.most > 1 or hosts.recalls is not None:
             self.changed(now_mono)

@@ -310,6 +310,13 @@ async def test_after_a_loss_what_has_ended_is_told_again_and_the_server_is_back_
     assert [type(event) for event in events] == [FleetAway, FleetBack]
 
 
+async def test_question_that_was_sent_ends_when_redis_is_lost(tickets: Tickets, wire: SlowWire) -> None:
+    asked = asyncio.ensure_future(tickets.asked("host:one"))
+    await wire.sent()
+    await wire.cut()
+    await asyncio.wait_for(asked, 10.0)
+
+
 async def test_what_comes_while_a_batch_is_under_way_is_one_batch_after_it(tickets: Tickets, wire: SlowWire) -> None:
     count(tickets, "one")
     await wire.sent()

@@ -158,7 +158,7 @@ class Claim:
 
 
 class _Step(NamedTuple):
-    """A call of ``step.lua``, and what it tells Redis: so many ends, an answer, and the end of a closure."""
+    """A call of ``step.lua``, and what it tells and answers: so many ends, an answer, a closure; so many questions."""
 
     claim: Claim
     call: ScriptCall
@@ -166,7 +166,7 @@ class _Step(NamedTuple):
     ends: int
     answered_us: int | None
     closed_mono: float
-    questions: Sequence[asyncio.Future[None]]
+    questions: int
 
 
 class Tickets:
@@ -282,18 +282,19 @@ class Tickets:
                 return False
         return self.link.hold_s(interval_s) == 0.0
 
-    def use(self, lane: Lane, now_mono: float) -> Sequence[Held]:
+    def use(self, permit: LocalPermit, now_mono: float) -> Sequence[Held]:
         """Return the tickets of a request that starts now."""
         held: list[Held] = []
-        for claim in lane.claims:
+        for claim in permit.lane.claims:
             ticket, claim.ticket = claim.ticket, None
             if ticket is None:
                 raise AssertionError(f"a request starts at {claim.key} without a ticket")
             claim.used[ticket.number], ticket.used_mono = ticket, now_mono
+            ticket.url = "%20".join(permit.url.split())  # another waiter may have asked
             claim.renew_mono = min(claim.renew_mono, now_mono + _RENEWED * self.first_lease_s)
             claim.since_mono, claim.wait_mono = None, -inf
             held.append((claim, ticket))
-        lane.host.asker = None
+        permit.paced.asker = None
         return held
 
     def ended(self, held: Iterable[Held], now_mono: float, *, with_request: bool) -> None:
@@ -395,9 +396,7 @@ class Tickets:
             answer = FleetAnswer("wait", 0, _UNUSABLE_S, Bound.BACKOFF.value)
         if answer.bound_by in CLOSINGS or answer.backoff_s or answer.fetch_backoff_s or answer.refusal_s:
             self._learn(claim, answer, now_mono)
-        for question in step.questions:
-            if not question.done():
-                question.set_result(None)
+        self._answer(claim, step.questions)
         if wish is not None:
             claim.is_sent = False
             if claim.wish is wish:
@@ -421,10 +420,7 @@ class Tickets:
         self._void(now_mono)
         for claim in list(self._claims.values()):
             claim.wait_mono = -inf
-            questions, claim.questions = claim.questions, []
-            for question in questions:
-                if not question.done():
-                    question.set_result(None)
+            self._answer(claim, len(claim.questions))
         self._look(now_mono)
 
     def found(self) -> None:
@@ -498,8 +494,7 @@ class Tickets:
         lease_us, held = ceil(self._options.lease_s * us), 0 if claim.ticket is None else claim.ticket.number
         words = (self._number, under_way, lease_us, held, ended, int(is_alone), report, closing, wanted)
         call = ScriptCall(Script.STEP, (key,), (self.link.owner, *words, late_us))
-        questions, claim.questions = claim.questions, []
-        return _Step(claim, call, wish, len(claim.ended), claim.answered_us, closed_mono, questions)
+        return _Step(claim, call, wish, len(claim.ended), claim.answered_us, closed_mono, len(claim.questions))
 
     def _answered(self, claim: Claim, wish: Ticket, answer: FleetAnswer, sent_mono: float, now_mono: float) -> None:
         """Accept the answer to a wish, and let the host or the scope go on."""
@@ -568,6 +563,13 @@ class Tickets:
         self.due[claim] = None
         self.link.wake()
 
+    def _answer(self, claim: Claim, count: int) -> None:
+        """Let those go on who have asked first."""
+        for question in claim.questions[:count]:
+            if not question.done():
+                question.set_result(None)
+        del claim.questions[:count]
+
     def _give_back(self, claim: Claim, now_mono: float) -> None:
         """Give back a ticket that was not used."""
         ticket, claim.ticket = claim.ticket, None
@@ -603,11 +605,6 @@ class Tickets:
         self.active.pop(claim, None)
         if claim.place is None and not claim.ended and claim not in self.due and self._claims.get(claim.key) is claim:
             del self._claims[claim.key]
-
-
-def _ago(at_mono: float, now_mono: float) -> int:
-    """Return how long ago a moment was, in whole microseconds, rounded down so that no request starts early."""
-    return int((now_mono - at_mono) * 1e6)
 
 
 def _asking(claim: Claim) -> Host | None:

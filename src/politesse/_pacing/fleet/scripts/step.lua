@@ -134,7 +134,7 @@ if #words > 0 then
         end
         wait, bound, is_far = math.min(math.max(interval, 2 * grace), first - now + 1), 'in-flight', true
     elseif claimer and claimer ~= owner and since < mine then -- another has waited longer: it goes first
-        wait = math.max(start, till) - now
+        wait, bound = math.max(start, till) - now, till > start and '' or bound
     elseif start - now > ahead then
         wait, is_far = start - now, true
     else
@@ -147,7 +147,7 @@ if #words > 0 then
     end
     if kind == 'wait' and is_far and bound ~= state.why and (not claimer or claimer == owner or mine < since) then
         set('claim', owner .. ' ' .. text(math.max(0, mine)) .. ' ' .. text(now + wait + grace))
-    elseif kind == 'wait' and claimer then -- its turn is far off: let it ask less often
+    elseif kind == 'wait' and claimer and bound ~= state.why then -- its turn is far off: let it ask less often
         wait = math.max(wait, math.min((get('lag') - waited) / 2 - interval - 2 * grace, 8 * interval))
     end
 end
