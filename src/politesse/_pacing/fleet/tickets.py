@@ -603,7 +603,8 @@ class Tickets:
             self.active[claim] = None
             return
         self.active.pop(claim, None)
-        if claim.place is None and not claim.ended and claim not in self.due and self._claims.get(claim.key) is claim:
+        is_needed = claim.place is not None or claim.ended or claim.questions or claim in self.due
+        if not is_needed and self._claims.get(claim.key) is claim:
             del self._claims[claim.key]
 
 
