@@ -1,7 +1,7 @@
 """Everything that can happen to a queue, in any order: no URL lost or handed out twice, nobody early, nobody left."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from politesse import CacheOptions, ClosedError, Gatekeeper, NotYet, PacingOptions, Reason, Verdict
+from politesse import Bound, CacheOptions, ClosedError, Gatekeeper, NotYet, PacingOptions, Reason, Verdict
 from politesse.origin import Origin
 from politesse.queue import PoliteQueue, QueueClosed, QueuedTurn, QueueStatistics
 from politesse.testing import ManualClock, ScriptedFetcher
@@ -420,42 +420,37 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 class LatePacer:
-    """A pacer whose answers come some steps late, as those of a fleet; it reserves nothing for callbacks."""
+    """A pacer that has to ask a server, as that of a fleet: only a host that was called gets a turn; late."""
 
     def __init__(self, pacer: Pacer) -> None:
         self._pacer = pacer
+        self._called: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pacer, name)
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
+        def call() -> None:
+            self._called.add(request.host)
+            callback()
+
         def send(steps: int) -> None:
             if steps:
                 asyncio.get_running_loop().call_soon(send, steps - 1)
             else:
-                self._pacer.when_ready(request, callback)
+                self._pacer.when_ready(request, call)
 
         send(TRIP)
 
-    async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
-        await self._trip()
-        answers = await self._pacer.try_starts(requests)
-        try:
-            await self._trip()
-        except asyncio.CancelledError:
-            for answer in answers:
-                if not isinstance(answer, NotYet):
-                    answer.give_back()
-            raise
-        return answers
-
-    async def _trip(self) -> None:
-        for _ in range(TRIP):
-            await asyncio.sleep(0)
+    def try_start(self, request: TurnRequest, /) -> Permit | NotYet:
+        if request.host not in self._called:
+            return NotYet(0.0, Bound.FLEET)
+        self._called.discard(request.host)
+        return self._pacer.try_start(request)
 
 
 class LateQueueMachine(QueueMachine):
-    """The same with a pacer that asks a server: any event may come while a worker waits for the answer."""
+    """The same with a pacer that asks a server: any event may come while a host waits for the answer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,9 +4,8 @@ Theory of operation. ``hosts`` maps the name of each paced host to its HostQueue
 of the host (``_hosts``). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that
 wait for a turn; when a host enters at the end of the line, one task wakes.
 
-A worker takes the first host, withdraws its next URL and asks the gate for a turn. The pacer of a process answers in
-the same step; the pacer of a fleet asks Redis first, for several workers at once. If a worker is cancelled, it puts the
-URL back. The answer decides:
+A worker takes the first host, withdraws its next URL and asks the gate for a turn, all in one step. (In a fleet, the
+host gets its first turn after a wait in the line of the pacer, which asks Redis meanwhile.) The answer decides:
 
     a turn                       the URL is handed out; the host waits in the line of the pacer if it has more URLs
     not yet: pace of the host    the URL goes back; the host waits in the line of the pacer, or is given up (Patience)
@@ -48,7 +47,7 @@ from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
 from politesse._gate.turn import ENTERED, Turn, entered_turns
-from politesse._gate.turns import granted, try_turn, try_turns
+from politesse._gate.turns import granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import (
@@ -150,7 +149,6 @@ class Dispatcher(Generic[Item]):
         self._in_turn: dict[str, HostQueue[Item]] = {}  # hosts without URLs that have turns under way
         self.workers: WaitingTasks = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
-        self._asked: dict[int, QueuedUrl[Item]] = {}  # by number: the URLs for which workers ask for a turn
         self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, max_refusals, self._look)
         self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(
             agent, self._patience, self.workers, self._known, self.fail
@@ -212,7 +210,7 @@ class Dispatcher(Generic[Item]):
         heaps = [origin_queue.urls for host in self.hosts.values() for origin_queue in host.origins.values()]
         competing = [queued for urls in heaps for queued in urls if not queued.withdrawn]
         # The dict drops duplicates: a URL that was withdrawn from a heap and put back may be in the heap twice.
-        left = {queued.number: queued for queued in (*competing, *self._denied, *self._asked.values())}
+        left = {queued.number: queued for queued in (*competing, *self._denied)}
         return [left[number] for number in sorted(left)]
 
     async def ready(self) -> None:
@@ -488,7 +486,7 @@ class Dispatcher(Generic[Item]):
         self._agent.state.check_loop()
         try:
             while True:
-                taken = await self.try_take()
+                taken = self.try_take()
                 if taken is not None:
                     if self._agent.state.publisher.subscribers:
                         granted(self._agent, taken[0], since_mono=since_mono)
@@ -506,7 +504,7 @@ class Dispatcher(Generic[Item]):
             if self.line or self._denied or self._unsorted:
                 self.workers.wake()
 
-    async def try_take(self) -> tuple[Turn, QueuedUrl[Item]] | None:
+    def try_take(self) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Return a turn if a host grants a turn now, else None; also sort and refuse some URLs.
 
         Raises the same errors as ``PoliteQueue.turn``.
@@ -515,7 +513,7 @@ class Dispatcher(Generic[Item]):
             self.raise_failure()
         if self._denied:
             self._refuse_some()
-        taken = await self._ask_some() if self.line else None
+        taken = self._ask_some() if self.line else None
         if taken is None and self._unsorted and not (self.line and self.robots.may_reload):
             self._sort_some()
         return taken
@@ -572,7 +570,7 @@ class Dispatcher(Generic[Item]):
             return self._agent.given_up(queued.url, NotYet(until_wall, Bound.ROBOTS_TXT))
         return verdict if self._patience.refuses(queued.origin_queue, verdict) else None
 
-    async def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
+    def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Return the first turn that a host grants; None if no host may be asked, or the slice of time is over.
 
         At least one host is tried, even if refusals have used up the slice of time.
@@ -584,7 +582,7 @@ class Dispatcher(Generic[Item]):
             if queued is None:  # the URLs of the host were refused meanwhile
                 self._move(host, HostEvent.REFUSED)
                 continue
-            answer = await self._ask(queued)
+            answer = self._ask(queued)
             if isinstance(answer, Turn):
                 self._hand_out(queued, answer)
                 return answer, queued
@@ -593,11 +591,11 @@ class Dispatcher(Generic[Item]):
                 break
         return None
 
-    async def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
-        """Ask for the turn of a URL. During the call, the URL is withdrawn."""
-        origin_queue, host = queued.origin_queue, queued.origin_queue.host
+    def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
+        """Ask for the turn of a URL; withdraw the URL if it gets one."""
+        origin_queue = queued.origin_queue
         origin_queue.withdraw(queued)
-        self._asked[queued.number] = queued
+        answer: Turn | NotYet | Verdict | None = None
         try:
             judged, held = self._agent.judged(queued.url), origin_queue.held
             if judged is None and held is not None and self._agent.still_holds(queued.url, held):
@@ -605,27 +603,15 @@ class Dispatcher(Generic[Item]):
                 judged = held
             if judged is not None:
                 origin_queue.may_wait_long = judged[1].longest_s > self._long_s
-            answer: Turn | NotYet | Verdict
-            try:
-                answer = try_turn(self._agent, queued.url, judged)
-            except Disallowed as disallowed:
-                answer = disallowed.verdict
-            if isinstance(answer, NotYet) and answer.bound_by is Bound.FLEET:  # only Redis can grant this turn
-                [answer] = await try_turns(self._agent, [(queued.url, judged)])
-                if isinstance(answer, Turn) and self._failure is not None:
-                    answer.give_back()
-                    self.raise_failure()
-        except BaseException:
-            self._put_back(queued)
-            self._move(host, HostEvent.REFUSED, first=True)
-            raise
-        if not isinstance(answer, Turn):
-            self._put_back(queued)
+            answer = try_turn(self._agent, queued.url, judged)
+        except Disallowed as disallowed:
+            answer = disallowed.verdict
+        finally:
+            if not isinstance(answer, Turn):
+                origin_queue.add(queued)
+            if answer is None:  # the gate is closed, or Redis refuses this client
+                self._move(origin_queue.host, HostEvent.REFUSED, first=True)
         return answer
-
-    def _put_back(self, queued: QueuedUrl[Item]) -> None:
-        del self._asked[queued.number]
-        queued.origin_queue.add(queued)
 
     def _settle(self, queued: QueuedUrl[Item], answer: NotYet | Verdict) -> None:
         """Act on an answer of the gate without a turn; the table of the module lists the answers."""
@@ -647,7 +633,6 @@ class Dispatcher(Generic[Item]):
     def _hand_out(self, queued: QueuedUrl[Item], turn: Turn) -> None:
         """Count a URL as handed out; its host waits in the line of the pacer if it has more URLs."""
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
-        del self._asked[queued.number]
         origin_queue.closings = 0
         self._agent.counted(turn.verdict)
         if origin_queue.deferred_wall is not None or self.given_up:

@@ -30,11 +30,10 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
                              BLOCKED: no origin has its robots.txt          UNKNOWN
                              EMPTIED: the last URL has left                 EMPTY
 
-Only a worker takes a host out of the line. In a fleet the worker waits for the answer of the pacer, and other events
-may change the phase first. So the table accepts the answer in any phase outside the line. If a host outside the line
-has no next URL, each event becomes BLOCKED or EMPTIED (``Dispatcher._move``). An event that the table does not list for
-a phase has no effect: a ready host stays ready, and becomes EMPTY only when a worker takes it. Each change of phase is
-logged at the level DEBUG, with its event. When a site is given up, one warning is logged (``_dispatch``).
+Only a worker takes a host out of the line. If a host outside the line has no next URL, each event becomes BLOCKED or
+EMPTIED (``Dispatcher._move``). An event that the table does not list for a phase has no effect: a ready host stays
+ready, and becomes EMPTY only when a worker takes it. Each change of phase is logged at the level DEBUG, with its event.
+When a site is given up, one warning is logged (``_dispatch``).
 
 Hosts that are PACED or CLOSED, or have further URLs during a turn, wait in the line of the pacer (``is_watched``). The
 pacer serves its line first come, first served, also among hosts that share an address or a domain.

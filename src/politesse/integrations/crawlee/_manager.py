@@ -132,7 +132,7 @@ class PoliteRequestManager(RequestManager):
         self._frontier.raise_failure()
         await self._report_refused()
         await self._read_ahead()
-        taken = await self._frontier.try_take()
+        taken = self._frontier.try_take()
         if taken is None:
             return None
         granted(self.gate, taken[0])
