@@ -80,6 +80,9 @@ class RequestTurns:
         total_s: the timeout of the whole request in seconds, or None. In aiohttp, the stream of a response that was
             dropped unread keeps the response and its connection alive. After this time the response is given up.
         closes: whether to close the connection of such a response, or only to end its turn.
+
+    Attributes:
+        prepared: the turn of the first hop, until the hop is sent.
     """
 
     agents: StatedAgents
@@ -88,18 +91,19 @@ class RequestTurns:
     exempt: str | None
     total_s: float | None
     closes: bool = True
+    prepared: Turn | None = field(default=None, init=False)
     _exempt_host: str = field(default="", init=False)
-    _prepared: Turn | None = field(default=None, init=False)
     _prepared_gate: AgentView | None = field(default=None, init=False)
-    _prepared_url: str = field(default="", init=False)  # the URL as sent; ``_prepared`` may spell it otherwise
-    _response: ClientResponse | None = field(default=None, init=False)
+    _prepared_url: str = field(default="", init=False)  # the URL as sent; ``prepared`` may spell it otherwise
+    # A weak reference, because contexts of timers keep this object alive.
+    _response: Callable[[], ClientResponse | None] | None = field(default=None, init=False)
 
     async def prepare(self, url: str, stated: Sequence[str]) -> None:
         """Take the turn of the first hop before the request starts; ``stated`` are its User-Agents."""
         agents = self.agents
         gate = self._prepared_gate = agents.gate if stated == agents.own else agents.view(stated)
         try:
-            self._prepared = await turn_for(gate, url, spelt_url, max_wait_s=self.max_wait_s, exempt=self.exempt)
+            self.prepared = await turn_for(gate, url, spelt_url, max_wait_s=self.max_wait_s, exempt=self.exempt)
         except (Disallowed, InvalidURL) as error:
             raise client_error(error) from None
         self._prepared_url = url
@@ -109,41 +113,37 @@ class RequestTurns:
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Send one hop. Use the prepared turn if it is for this URL and agent, otherwise take a new turn."""
         previous, self._response = self._response, None
-        if previous is not None:
-            previous.release()
+        if previous is not None and (earlier := previous()) is not None:
+            earlier.release()
         agents, stated = self.agents, request.headers.getall(hdrs.USER_AGENT, ())
         gate = agents.gate if stated == agents.own else agents.introduce(request.headers, stated)
         try:
             url = sent_url(request)
-            turn, self._prepared = self._prepared, None
+            turn, self.prepared = self.prepared, None
             if turn is None or self._prepared_url != url or gate is not self._prepared_gate:
                 turn = await self._another_turn(gate, url, turn)
             signer = gate.state.signer
             if signer is None:
-                self._response = await self._send(request, handler, turn)
+                response = await self._send(request, handler, turn)
             else:
                 signature = RequestSignature(signer, request.method, url, request.headers)
-                self._response = await self._send_signed(request, handler, turn, signature, gate)
+                response = await self._send_signed(request, handler, turn, signature, gate)
         except (Disallowed, InvalidURL) as error:
             raise client_error(error) from None
-        return self._response
+        self._response = ref(response)
+        return response
 
     def step_back(self) -> None:
         """Give back the prepared turn if it is unused, because a middleware makes another request first."""
-        prepared, self._prepared = self._prepared, None
+        prepared, self.prepared = self.prepared, None
         if prepared is not None:
             prepared.give_back()
 
-    def settle(self) -> None:
-        """After a success, drop all references to the request, because contexts of timers keep this object alive."""
-        if self._prepared is not None:
-            self.step_back()  # the turn is unused if a middleware answered without the server
-        self._response = None
-
     def abandon(self) -> None:
         """Close the response of a failed request, because the program never gets the response."""
-        response = self._response
-        self.settle()
+        if self.prepared is not None:
+            self.step_back()
+        response = None if self._response is None else self._response()
         if response is not None:
             response.close()
 

@@ -294,7 +294,8 @@ class PoliteSession(AsyncOnly):
             raise
         finally:
             _SENDING.set(outer)
-        turns.settle()
+        if turns.prepared is not None:
+            turns.step_back()  # the turn is unused if a middleware answered without the server
         return response
 
     def _explain(self, error: BaseException, method: str, url: StrOrURL) -> None:
