@@ -42,6 +42,7 @@ class Crawl:
         backoff_s: for how long a 429 closes a host.
         lease_s: of the fleet.
         wall_offset_s: by how much the wall clock of this worker is wrong.
+        is_blind: whether this worker does not notice that Redis has lost data.
     """
 
     redis_url: str
@@ -52,6 +53,7 @@ class Crawl:
     backoff_s: float = 1.0
     lease_s: float = 5.0
     wall_offset_s: float = 0.0
+    is_blind: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -11,10 +11,12 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
+from random import Random
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from redis.asyncio import Redis
 
 from tests.support.programs import started
 from tests.support.redis_servers import RedisServer
@@ -73,14 +75,16 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet_of(workers: int, hosts: tuple[Host, ...], trip_s: float = 0.0) -> AsyncIterator[Fleet]:
+async def fleet_of(
+    workers: int, hosts: tuple[Host, ...], trip_s: float = 0.0, *, is_blind: bool = False
+) -> AsyncIterator[Fleet]:
     """Start a fleet; the wall clock of its first worker is an hour wrong. ``trip_s`` is added to each round trip."""
     async with AsyncExitStack() as stack:
         server = stack.enter_context(RedisServer())
         site = await stack.enter_async_context(ObservedSite(hosts))
         way = await stack.enter_async_context(SlowWay(server.port, trip_s)) if trip_s else None
         url = server.url if way is None else way.url
-        crawl = Crawl(url, f"{token_hex(4)}:", site.port, hosts)
+        crawl = Crawl(url, f"{token_hex(4)}:", site.port, hosts, is_blind=is_blind)
         fleet = Fleet(server, site, crawl, way)
         stack.callback(fleet.kill)
         for number in range(workers):
@@ -199,6 +203,68 @@ async def test_processes_are_polite_though_redis_is_far_away(workers: int) -> No
             fleet.way.trip_s = trip_s
             await asyncio.sleep(1.5)
     assert fleet.violations() == []
+
+
+STRESSED: Final = tuple(Host(f"host{number}", 0.5, 0.05) for number in range(50))
+
+
+async def _stress(fleet: Fleet, visits: int) -> None:
+    """Let one thing after the other happen until the site has seen so many requests."""
+    client, random = Redis.from_url(fleet.server.url), Random(1)
+
+    async def redis_starts_empty() -> None:
+        fleet.server.kill()
+        await asyncio.sleep(random.choice([0.0, 1.0]))
+        fleet.server.start()
+        await client.connection_pool.disconnect()
+
+    async def a_worker_is_replaced() -> None:
+        place = random.randrange(len(fleet.workers))
+        fleet.workers[place].kill()
+        await fleet.workers[place].wait()
+        fleet.workers[place] = await started("wire.fleet.worker", fleet.crawl.to_json(), str(place))
+
+    async def a_worker_stops() -> None:
+        worker = random.choice(fleet.workers)
+        worker.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(random.choice([0.5, 3.0, 7.0]))
+        worker.send_signal(signal.SIGCONT)
+
+    async def redis_stops() -> None:
+        fleet.server.stop()
+        await asyncio.sleep(random.choice([0.5, 3.0]))
+        fleet.server.go_on()
+
+    faults: list[Callable[[], Awaitable[object]]] = [
+        client.flushall,
+        client.script_flush,
+        lambda: client.client_kill_filter(_type="normal", skipme=True),
+        redis_starts_empty,
+        redis_stops,
+        a_worker_is_replaced,
+        a_worker_stops,
+    ]
+    try:
+        while len(fleet.site.visits) < visits:
+            for fault in random.sample(faults, len(faults)):
+                await asyncio.sleep(random.uniform(0.5, 3.0))
+                await fault()
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.timeout(900)
+async def test_processes_are_polite_though_everything_happens() -> None:
+    async with fleet_of(4, STRESSED) as fleet:
+        await _stress(fleet, 10_000)
+    assert fleet.violations() == []
+
+
+@pytest.mark.timeout(900)
+async def test_the_stress_finds_processes_that_do_not_notice_lost_data() -> None:
+    async with fleet_of(4, STRESSED, is_blind=True) as fleet:
+        await _stress(fleet, 2_500)
+    assert fleet.violations() != []
 
 
 async def test_nothing_starts_without_redis() -> None:

@@ -350,8 +350,8 @@ class Tickets:
         claim, hold_s = lane.host.claim, self.link.hold_s(lane.start.pace.interval_s)
         if hold_s != 0.0:
             return NotYet(max(not_yet.not_before, now_wall + (hold_s or 0.0)), Bound.FLEET)
-        if claim is not None and not_yet.bound_by is Bound.IN_FLIGHT and not not_yet.held_by:
-            return NotYet(now_wall, Bound.IN_FLIGHT, claim.held_by)
+        if claim is not None and claim.held_by and not_yet.bound_by in {Bound.IN_FLIGHT, Bound.QUEUE}:
+            return NotYet(now_wall, Bound.IN_FLIGHT, not_yet.held_by or claim.held_by)  # as of the last answer
         return not_yet
 
     def wait_of(self, host: Host, now_mono: float) -> NotYet | None:
