@@ -235,9 +235,10 @@ class AgentView:
     def try_turn(self, url: StrOrURL) -> Turn | NotYet:
         """Return a turn if the host grants a turn now, else NotYet, with the time to ask again. Never waits.
 
-        In a fleet this method returns NotYet (``Bound.FLEET``): only ``turn`` and ``try_turns`` can ask the Redis of
-        the fleet. The robots.txt of an unknown origin is fetched in the background. If a turn is garbage-collected
-        before its end, its host becomes free, and a ResourceWarning is issued.
+        In a fleet this method grants no turn, because only ``turn`` and ``try_turns`` can ask the Redis of the fleet:
+        NotYet tells why the host cannot grant a turn as far as this process knows, and is ``Bound.FLEET`` if it can.
+        The robots.txt of an unknown origin is fetched in the background. If a turn is garbage-collected before its
+        end, its host becomes free, and a ResourceWarning is issued.
 
         Raises:
             Disallowed: if ``url`` may not be requested.

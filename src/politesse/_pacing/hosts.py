@@ -1236,7 +1236,7 @@ class Hosts:
                 host.join(permit, now_mono)
             if host.called is not permit:
                 host.leave(permit, now_mono)
-                return host.not_yet(lane) if self.fleet is None or host.line else NotYet(self.wall(), Bound.FLEET)
+                return host.not_yet(lane) if self.fleet is None or host.line else self.fleet.unasked(lane)
             host.take(permit)
         host.grant(permit, now_mono)
         if host.line:

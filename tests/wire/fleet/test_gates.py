@@ -447,6 +447,19 @@ async def test_queue_with_several_scopes_raises_that_redis_refuses(own_server: R
                 pytest.fail("a turn without a pace")
 
 
+async def test_gate_names_a_closure_that_it_knows_without_a_question_to_redis(own_server: RedisServer) -> None:
+    async with gate_of(own_server.url) as gate:
+        async with gate.turn(PAGE) as turn:
+            turn.observe(503, {"Retry-After": "600"})
+        answer = gate.try_turn(PAGE)
+        assert isinstance(answer, NotYet)
+        assert answer.bound_by is Bound.RETRY_AFTER
+        assert answer.not_before == pytest.approx(time.time() + 600.0, abs=5.0)
+        (same,) = await gate.try_turns([PAGE])
+        assert isinstance(same, NotYet)
+        assert same.bound_by is Bound.RETRY_AFTER
+
+
 async def test_key_that_cannot_be_used_closes_its_host_and_ends_no_crawl(
     options: FleetOptions, redis: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

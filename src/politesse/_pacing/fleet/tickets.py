@@ -354,6 +354,13 @@ class Tickets:
             return NotYet(now_wall, Bound.IN_FLIGHT, not_yet.held_by or claim.held_by)  # as of the last answer
         return not_yet
 
+    def unasked(self, lane: Lane) -> NotYet:
+        """Return why a request may not start now: what this process knows, else that Redis has to be asked."""
+        not_yet = lane.host.not_yet(lane)
+        if not_yet.bound_by in {Bound.IN_FLIGHT, Bound.QUEUE}:
+            return NotYet(not_yet.not_before, Bound.FLEET)
+        return not_yet
+
     def wait_of(self, host: Host, now_mono: float) -> NotYet | None:
         """Return why the first waiter of a host waits for the fleet; None if it does not."""
         if not host.line or host.claim is None:
