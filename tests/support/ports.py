@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import Final
 
 # Below the ports that systems give to connections and to listeners that ask for any port, so that no other process gets
-# one of them before it is used. A node of a cluster of Redis listens at the port 10,000 above, too.
-_PORTS: Final = range(10_000, 22_000)
+# one of them before it is used. A node of a cluster of Redis also listens at the port 10,000 above, which is none of
+# these.
+_PORTS: Final = range(10_000, 20_000)
 
 
 def free_port() -> int:
