@@ -83,7 +83,10 @@ def client_of(url: str, *, argument: str, retries: int = 0, **options: float | N
     problem = "it is no URL"
     try:
         if rest:
-            return _client_of(url, {"retry": Retry(NoBackoff(), retries), "driver_info": _DRIVER, **options})
+            # With a ``socket_timeout`` redis-py sends with ``asyncio.wait_for``, which loses a cancellation in
+            # Python 3.11. Each call has its own limit.
+            fixed = {"retry": Retry(NoBackoff(), retries), "driver_info": _DRIVER, "socket_timeout": None}
+            return _client_of(url, {**fixed, **options})
     except (ValueError, TypeError, RedisClusterException) as error:
         problem = described(error)
     shown = f"{scheme}://..." if rest else "..."  # the rest of the URL may hold a password

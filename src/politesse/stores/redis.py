@@ -145,7 +145,6 @@ class RedisCalls:
             argument="url",
             retries=1,
             socket_connect_timeout=self._timeout_s,
-            socket_timeout=None,  # ``_run`` limits the wait for a reply
             max_connections=self._max_connections,
         )
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import logging
+import sys
 import time
 from asyncio.subprocess import PIPE
 from collections import defaultdict
@@ -458,6 +459,41 @@ async def test_gate_names_a_closure_that_it_knows_without_a_question_to_redis(ow
         (same,) = await gate.try_turns([PAGE])
         assert isinstance(same, NotYet)
         assert same.bound_by is Bound.RETRY_AFTER
+
+
+_LEFT_OPEN = """
+import asyncio, sys
+from politesse import Gatekeeper, PacingOptions
+from politesse.testing import ScriptedFetcher
+
+async def main():
+    fetcher = ScriptedFetcher({f"https://h{number}.example": 404 for number in range(20)})
+    pacing = PacingOptions(min_delay_s=1.0, adaptive_factor=0.0)
+    gate = Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher, pacing=pacing, fleet=sys.argv[1])
+    async def crawl(host):
+        while True:
+            async with gate.turn(f"https://{host}.example/"):
+                await asyncio.sleep(0.02)
+    crawls = [asyncio.create_task(crawl(f"h{number}")) for number in range(20)]
+    await asyncio.sleep(2.5)
+    for task in crawls:
+        task.cancel()
+    await asyncio.gather(*crawls, return_exceptions=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_process_whose_gate_was_left_open_ends_with_its_loop(own_server: RedisServer) -> None:
+    command = (sys.executable, "-W", "ignore", "-c", _LEFT_OPEN, own_server.url)
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(20.0):
+            _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0, said.decode()
 
 
 async def test_key_that_cannot_be_used_closes_its_host_and_ends_no_crawl(
