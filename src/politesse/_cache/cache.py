@@ -282,8 +282,9 @@ class FileCache(ABC):
             before = self.entries.get(key) or self._evicted.get(key) or Copy(origin, path, NO_RULES, NO_RULES)
             flight = self._flights[key] = Flight(key, origin, before, refreshes, {*before.file}, loop)
             # The context is empty: the work outlives its first caller, and must not hold the caller's turns.
+            # No task factory makes the task, because an eager task could end before the caller waits for it.
             name = f"{path[1:]} of {origin.text}"
-            flight.task = loop.create_task(self._run(flight), name=name, context=Context())
+            flight.task = asyncio.Task(self._run(flight), loop=loop, name=name, context=Context())
             # If a task is cancelled before its first step, none of its own code runs.
             flight.task.add_done_callback(partial(self._ended, flight))
         if agent:
