@@ -1270,11 +1270,13 @@ class Hosts:
         try:
             for each in tries:
                 await each
-        except BaseException:
+        except BaseException:  # the caller was cancelled, or a try failed: no permit may be lost
             for each in tries:
                 each.cancel()
-            await asyncio.gather(*tries, return_exceptions=True)
-            give_back_all(answers.values())
+            try:
+                await asyncio.gather(*tries, return_exceptions=True)
+            finally:  # the caller may be cancelled once more
+                give_back_all(answers.values())
             raise
         return [answers[place] for place in range(len(requests))]
 

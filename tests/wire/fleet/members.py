@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import inf
 from typing import Final
 
 from politesse import PacingOptions
@@ -40,6 +41,20 @@ class CountingWire(RedisWire):
 
     async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         self.trips += 1
+        return await super().exchange(calls, rosters)
+
+
+class HeldWire(CountingWire):
+    """Sends no round trip from number ``held_from`` on until ``open_to`` is set."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(client_at(url))
+        self.open_to = asyncio.Event()
+        self.held_from = inf
+
+    async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
+        if self.trips >= self.held_from:
+            await self.open_to.wait()
         return await super().exchange(calls, rosters)
 
 

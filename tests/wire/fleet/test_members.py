@@ -24,7 +24,7 @@ from tests.support.pacing import HOST, MIDNIGHT, Pacer, finish, wants
 from tests.support.redis_servers import RedisServer, begin_round, client_at, serving_by_tls, shared_server
 from tests.support.sites import until
 from tests.support.tasks import ended
-from tests.wire.fleet.members import CountingWire, CutWire, MakeMember, Members, SlowProcess, visit
+from tests.wire.fleet.members import CountingWire, CutWire, HeldWire, MakeMember, Members, SlowProcess, visit
 from tests.wire.fleet.proxies import Switch
 
 pytestmark = pytest.mark.realtime
@@ -81,6 +81,28 @@ async def test_hundred_hosts_are_granted_in_one_round_trip(fleet: Members, serve
     for answer in answers:
         assert not isinstance(answer, NotYet)
         finish(answer, 200)
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_tries_that_are_cancelled_twice_leave_no_request_open(
+    fleet: Members, server: RedisServer, prefix: str, steps: int
+) -> None:
+    wire = HeldWire(server.url)
+    pacer = fleet.member(PacingOptions(min_delay_s=0.0, max_concurrent=2), wire=wire, fleet=never_late(prefix))
+    await pacer.closed_until(HOST)  # it is connected
+    wire.held_from = wire.trips + 1
+    asked = [wants(host="other.example"), wants(), wants()]
+    trying = asyncio.create_task(pacer.try_starts(asked))
+    await until(lambda: pacer.in_flight == 2)
+    await asyncio.sleep(0.05)  # the second request to HOST waits for its answer
+    trying.cancel()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    trying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await trying
+    assert pacer.in_flight == 0
+    wire.open_to.set()
 
 
 async def test_fleets_in_two_databases_of_a_server_do_not_hear_each_other(fleet: Members, server: RedisServer) -> None:
