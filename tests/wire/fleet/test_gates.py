@@ -4,7 +4,6 @@ import asyncio
 import gc
 import json
 import logging
-import sys
 import time
 from asyncio.subprocess import PIPE
 from collections import defaultdict
@@ -29,7 +28,7 @@ from politesse.stores.redis import RedisStore
 from politesse.testing import ScriptedFetcher
 from politesse.verdict import Verdict
 from tests.support.pacing import HOST, Resolving
-from tests.support.programs import started
+from tests.support.programs import run_code, started
 from tests.support.redis_servers import RedisServer, begin_round
 from tests.support.sites import UA, Seen, Site, serving, until
 from tests.support.tiers import first_of
@@ -461,39 +460,33 @@ async def test_gate_names_a_closure_that_it_knows_without_a_question_to_redis(ow
         assert same.bound_by is Bound.RETRY_AFTER
 
 
-_LEFT_OPEN = """
+_LEFT_OPEN: Final = """
 import asyncio, sys
-from politesse import Gatekeeper, PacingOptions
+from politesse import Gatekeeper
 from politesse.testing import ScriptedFetcher
 
 async def main():
-    fetcher = ScriptedFetcher({f"https://h{number}.example": 404 for number in range(20)})
-    pacing = PacingOptions(min_delay_s=1.0, adaptive_factor=0.0)
-    gate = Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=fetcher, pacing=pacing, fleet=sys.argv[1])
-    async def crawl(host):
-        while True:
-            async with gate.turn(f"https://{host}.example/"):
-                await asyncio.sleep(0.02)
-    crawls = [asyncio.create_task(crawl(f"h{number}")) for number in range(20)]
-    await asyncio.sleep(2.5)
-    for task in crawls:
-        task.cancel()
-    await asyncio.gather(*crawls, return_exceptions=True)
+    gate = Gatekeeper(
+        "ExampleBot/1.0 (+https://example.com/bot)",
+        fetcher=ScriptedFetcher({"https://example.com": 404}),
+        fleet=sys.argv[1],
+    )
+    under_way = asyncio.Event()
+    async def crawl():
+        async with gate.turn("https://example.com/"):
+            under_way.set()
+            await asyncio.Future()
+    crawling = asyncio.create_task(crawl())
+    await under_way.wait()
+    crawling.cancel()  # the end of its turn is being sent when the event loop ends
+    await asyncio.wait([crawling])
 
 asyncio.run(main())
 """
 
 
-async def test_process_whose_gate_was_left_open_ends_with_its_loop(own_server: RedisServer) -> None:
-    command = (sys.executable, "-W", "ignore", "-c", _LEFT_OPEN, own_server.url)
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
-    try:
-        async with asyncio.timeout(20.0):
-            _, said = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert process.returncode == 0, said.decode()
+async def test_process_whose_gate_was_left_open_ends_with_its_event_loop(own_server: RedisServer) -> None:
+    await asyncio.to_thread(run_code, _LEFT_OPEN, own_server.url, warnings="ignore")  # raises if it does not end
 
 
 async def test_key_that_cannot_be_used_closes_its_host_and_ends_no_crawl(
