@@ -136,6 +136,17 @@ async def test_refusal_closes_a_host_for_all_and_each_denial_after_it_for_longer
         await one.start(wants(), 0.6)
 
 
+async def test_refusal_of_one_of_several_requests_keeps_the_next_start_of_all_others(fleet: Members) -> None:
+    options = PacingOptions(min_delay_s=0.6, max_concurrent=2, adaptive_factor=0.0)
+    one, other = fleet.member(options), fleet.member(options)
+    permit = await one.start(wants())
+    waiting = asyncio.create_task(other.start(wants(), 5.0))
+    await asyncio.sleep(0.3)  # the wait of the other process is half over
+    finish(permit, 429)
+    with pytest.raises(TooFar, match="by backoff"):
+        await waiting
+
+
 @pytest.mark.full
 async def test_backoff_doubles_whoever_is_refused(fleet: Members) -> None:
     options = PacingOptions(min_delay_s=0.1, backoff_min_s=0.5, adaptive_factor=0.0)

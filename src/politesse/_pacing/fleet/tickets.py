@@ -87,7 +87,7 @@ class Ticket:
         interval_s: the interval of the request.
         slack_s: what Redis adds to the interval at most.
         tolerance_s: how late the start may be, if several requests may be under way at once.
-        ahead_s: how long before its start it may be granted, apart from the time of a round trip.
+        ahead_s: how long before its start it may be granted.
         asked_mono: when the call was sent.
         starts_mono: from when on it may be used; minus infinity if the local pace knows.
         wait_s: how long to wait for the start, counted from ``at_us``.
@@ -225,7 +225,9 @@ class Tickets:
         lane.is_volatile = True
         lane.asks_mono = start.ready_mono
         lane.ahead_s = 0.0
-        if not lane.scopes:  # a lane with scopes would keep other hosts from them meanwhile
+        if claim.most > 1:  # see ``_ask``
+            lane.asks_mono -= self._rtt_s
+        elif not lane.scopes:  # a lane with scopes would keep other hosts from them meanwhile
             lane.ahead_s = min(max(pace.interval_s, _LEAST_AHEAD_S), _AHEAD_S)
             lane.asks_mono -= lane.ahead_s + 2.0 * self._rtt_s + _MARGIN_S
         ready_mono = -inf
@@ -459,13 +461,16 @@ class Tickets:
     def _ask(self, claim: Claim, interval_s: float, lane: Lane, now_mono: float) -> None:
         """Wish for a start; the first waiter of a lane names the URL."""
         slack_s, tolerance_s = self._options.spacing_s(interval_s), 0.0
+        ahead_s = lane.ahead_s + 4.0 * self._rtt_s + 2.0 * _MARGIN_S
         if claim.most > 1:  # otherwise the next interval counts from the end, even if this start is late
             slack_s = self._options.slack_s(interval_s)
             tolerance_s = (slack_s or self._options.max_slack_s) * claim.patience
+            if claim.interval_s is None:  # another process may be refused meanwhile, and close the host
+                ahead_s = 2.0 * self._rtt_s + _LEAST_WAIT_S
         waiter = next(iter(lane.waiters))
         url = "%20".join(waiter.url.split()) if isinstance(waiter, LocalPermit) else ""
         self._number += 1
-        claim.wish = Ticket(self._number, url, interval_s, slack_s, tolerance_s, lane.ahead_s)
+        claim.wish = Ticket(self._number, url, interval_s, slack_s, tolerance_s, ahead_s)
         if claim.since_mono is None:
             claim.since_mono = now_mono
         self.active[claim] = None
@@ -496,7 +501,7 @@ class Tickets:
                 f"{wish.number} {ceil(wish.interval_s * us)} {ceil(wish.slack_s * us)} "
                 f"{ceil(wish.tolerance_s * us)} {claim.most} {ceil(self.first_lease_s * us)} "
                 f"{int(waited_s * 1e6)} {ceil((_GRACE_S + self._rtt_s) * us)} "
-                f"{ceil((wish.ahead_s + 4.0 * self._rtt_s + 2.0 * _MARGIN_S) * us)} {wish.url}"
+                f"{ceil(wish.ahead_s * us)} {wish.url}"
             )
         lease_us, held = ceil(self._options.lease_s * us), 0 if claim.ticket is None else claim.ticket.number
         words = (self._number, under_way, lease_us, held, ended, int(is_alone), report, closing, wanted)
