@@ -397,6 +397,8 @@ class Lane:
         for scope in self.scopes:
             scope.line.setdefault(self)
             scope.await_next(now_mono)
+        if self.host.hosts.fleet is not None:  # other processes may use the tickets meanwhile
+            self.host.hosts.fleet.let_go(self.host, now_mono)
         return False
 
     def leave_scopes(self) -> None:
@@ -506,8 +508,8 @@ class Host:
         hosts, now_wall, called = self.hosts, self.hosts.wall(), self.called
         if hosts.recalls is not None and is_noted and not self.recalling:
             hosts.recalls.note(self)
-        if hosts.fleet is not None:
-            hosts.fleet.note(self, now_mono)
+        if hosts.fleet is not None and self.demand.closing.until_mono > now_mono:
+            hosts.fleet.note(self)
         for lane in self.lanes.values():
             self.look(lane, now_mono, now_wall)
         if (
@@ -644,16 +646,17 @@ class Host:
             start = self.look(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
             due_mono = start.ready_mono if fleet is None else lane.asks_mono
             if due_mono <= now_mono:
-                if (lane.scopes or fleet is not None) and not self._is_admitted(lane, now_mono):
-                    return None  # the scopes or the fleet let it try again
+                if lane.scopes and not lane.enter_scopes(now_mono):
+                    return None  # the scopes let it try again
+                if fleet is not None and not fleet.admits(lane, now_mono):
+                    return None  # the fleet lets it try again
                 due = next(iter(lane.waiters))
                 break
             look_mono = min(look_mono, due_mono)
             if start.yields_until_mono <= now_mono:  # a later request would delay this one
                 break
-        for lane in self.line if hosts.is_scoped else ():  # none is due, or one is called: no lane stands in a scope
-            if lane.queued_mono is not None:
-                lane.leave_scopes()
+        if hosts.is_scoped:
+            self._leave_scopes()
         if due is None:
             if fleet is not None:
                 fleet.let_go(self, now_mono)
@@ -661,14 +664,11 @@ class Host:
                 hosts.wakeups.look_at(self, look_mono)
         return due
 
-    def _is_admitted(self, lane: Lane, now_mono: float) -> bool:
-        """Return whether a lane that is due has its places in all scopes, and all tickets of the fleet."""
-        fleet = self.hosts.fleet
-        if not lane.scopes or lane.enter_scopes(now_mono):
-            return fleet is None or fleet.admits(lane, now_mono)
-        if fleet is not None:
-            fleet.let_go(self, now_mono)
-        return False
+    def _leave_scopes(self) -> None:
+        """Stand in no scope: no lane is due, or one is called."""
+        for lane in self.line:
+            if lane.queued_mono is not None:
+                lane.leave_scopes()
 
     def on_time(self, now_mono: float) -> None:
         """Do what is due: tell a callback, let it lapse, call the next waiter, or forget the host."""

@@ -18,7 +18,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedSSLCon
 from politesse import PacingOptions, _redis
 from politesse._pacing.fleet.messages import Reply, ScriptCall, Server, WireLost
 from politesse._pacing.fleet.scripts import Script
-from politesse._pacing.fleet.server_clock import ServerClock, ServerClocks
+from politesse._pacing.fleet.server_clock import ServerClock
 from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.hosts import Hosts
@@ -195,15 +195,6 @@ def test_delays_never_make_a_clock_seem_faster_than_it_is(
         assert clock.stretch <= max(1.0, 1.0 + 1.5 * (rate - 1.0) + 1e-6)
 
 
-def test_each_clock_is_one_of_its_own_and_all_can_be_forgotten() -> None:
-    clocks = ServerClocks()
-    assert clocks.fault(1, 0, 0.0, 0.0) == ""
-    assert clocks.fault(2, DAY_US, 0.0, 0.0) == ""
-    assert clocks.fault(1, DAY_US, 0.0, 0.0) != ""
-    clocks.forget()
-    assert clocks.fault(1, DAY_US, 0.0, 0.0) == ""
-
-
 # The link, on a wire that the test answers
 
 
@@ -215,6 +206,7 @@ class SlowWire(RedisWire):
     def __init__(self) -> None:
         self.under_way: list[tuple[list[str], asyncio.Future[None]]] = []
         self.opened = 0
+        self.ahead_s: dict[str, float] = {}
         self.may_report = asyncio.Event()
         self.may_report.set()
 
@@ -232,11 +224,17 @@ class SlowWire(RedisWire):
             await answered
         elif calls:
             await self.may_report.wait()
-        at = str(round((1e6 + time.monotonic()) * 1e6))
-        granted = ["granted", at, "0", "", "0", "0", "0", "", "0"]
-        members = ["members", at, "0", "epoch", "1", "1", "1", "999000000", "0"]
-        replies = [[*(members if call.script is Script.MEMBER else granted)] for call in calls]
+        replies: list[Reply | Exception] = []
+        for call in calls:
+            at = str(round((1e6 + time.monotonic() + self.ahead_s.get(call.keys[0], 0.0)) * 1e6))
+            if call.script is Script.MEMBER:
+                replies.append(["members", at, "0", "epoch", "1", "1", "1", "999000000", "0"])
+            else:
+                replies.append(["granted", at, "0", "", "0", "0", "0", "", "0"])
         return [*replies, *(["epoch", "1", "1", "1"] for _ in rosters)]
+
+    def clock_of(self, key: str, /) -> int:
+        return sum(key.encode())
 
     async def aclose(self) -> None:
         self.under_way.clear()
@@ -310,6 +308,26 @@ async def test_after_a_loss_what_has_ended_is_told_again_and_the_server_is_back_
     assert [type(event) for event in events] == [FleetAway, FleetBack]
 
 
+async def test_each_node_of_a_cluster_has_a_clock_of_its_own(
+    tickets: Tickets, wire: SlowWire, events: list[Event]
+) -> None:
+    async def tell(host: str) -> None:
+        wire.under_way.clear()
+        count(tickets, host)
+        await wire.sent()
+        wire.answer()
+        await settle()
+
+    wire.ahead_s["f:2:host:one"] = 0.0
+    wire.ahead_s["f:2:host:two"] = 86_400.0
+    for host in ("one", "two", "one", "two"):
+        await tell(host)
+    assert events == []
+    wire.ahead_s["f:2:host:one"] = 60.0
+    await tell("one")
+    assert [event.error for event in events if isinstance(event, FleetAway)] == ["its clock was set forward by 60.0 s"]
+
+
 async def test_question_that_was_sent_ends_when_redis_is_lost(tickets: Tickets, wire: SlowWire) -> None:
     asked = asyncio.ensure_future(tickets.asked("host:one"))
     await wire.sent()
@@ -336,7 +354,7 @@ async def test_ticket_of_a_waiter_that_has_left_while_redis_was_asked_is_given_b
     assert await wire.sent(2) == [[HOST]] * 2
     wire.answer()
     await until(lambda: not tickets.active)
-    assert not tickets.due
+    assert not tickets.link.due
 
 
 def tasks_of_link() -> list[asyncio.Task[Any]]:

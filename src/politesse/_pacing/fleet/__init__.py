@@ -55,7 +55,7 @@ The parts, from the request down to Redis:
       `- Tickets       tickets.py       the claims of the process: what it wants and has at each key
            `- FleetLink     link.py     the task that connects, sends the news of claims, and connects again
                 |- Roster        roster.py       whether the server has lost data, and whether all have reported
-                |- ServerClocks  server_clock.py whether the clock of the server runs as it should
+                |- ServerClock   server_clock.py whether the clock of the server runs as it should
                 `- FleetWire     wire.py         the connection to one Redis or to a cluster
 
 ``status.py`` reads the hosts for ``politesse fleet status``, and changes nothing.

@@ -24,6 +24,7 @@ import asyncio
 import os
 import platform
 import re
+from collections import defaultdict
 from contextlib import suppress
 from math import inf
 from operator import attrgetter
@@ -36,7 +37,7 @@ from politesse._base.text import counted, described
 from politesse._pacing.fleet.messages import VERSION, RoundOver, ScriptCall, Server, WireLost, bounded
 from politesse._pacing.fleet.roster import Roster
 from politesse._pacing.fleet.scripts import Script
-from politesse._pacing.fleet.server_clock import ServerClocks
+from politesse._pacing.fleet.server_clock import ServerClock
 from politesse.errors import ConfigurationError
 from politesse.events import FleetAway, FleetBack, Publisher
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from politesse._pacing.fleet.options import FleetOptions
-    from politesse._pacing.fleet.tickets import Tickets
+    from politesse._pacing.fleet.tickets import Claim, Tickets
     from politesse._pacing.fleet.wire import FleetWire
     from politesse.clock import Clock
 
@@ -86,7 +87,8 @@ class FleetLink:
             are reused.
         options: see FleetOptions.
         prefix: all keys begin with it.
-        clocks: the clocks of the server or of its nodes.
+        stretch: the highest rate of a server's clock; see ``ServerClock``.
+        due: the claims that Redis has to be told of.
         is_up: whether the connection is open.
         work: set when a claim has news.
     """
@@ -96,7 +98,9 @@ class FleetLink:
     ) -> None:
         self.options: FleetOptions = options
         self.prefix: str = options.prefix + VERSION
-        self.clocks: ServerClocks = ServerClocks()
+        self.stretch: float = 1.0
+        self.due: dict[Claim, None] = {}
+        self._clocks: defaultdict[int, ServerClock] = defaultdict(ServerClock)  # by the numbers of ``clock_of``
         self.is_up: bool = False
         self.work: asyncio.Event = asyncio.Event()
         self._name_process()
@@ -146,8 +150,9 @@ class FleetLink:
                     await self._tried.wait()
             self.check()
 
-    def wake(self) -> None:
-        """Send the news of claims, now or when Redis is back."""
+    def post(self, claim: Claim) -> None:
+        """Send the news of a claim, now or when Redis is back."""
+        self.due[claim] = None
         if self._task is None and not self._is_closed:
             self._check_process()
             if asyncio.current_task() is None or is_anything_left():  # else the loop ends, and runs no new task
@@ -253,8 +258,8 @@ class FleetLink:
     async def _session(self, server: Server) -> Server:
         """Run one session. Return the server if only its round has ended: the next session needs no new connection."""
         if server.run_id != self._run_id:
-            self.clocks = ServerClocks()
-            self._offset_s = None
+            self._clocks.clear()
+            self.stretch, self._offset_s = 1.0, None
         self._run_id, self.is_up = server.run_id, True
         keys = self._wire.roster_keys(self.prefix)
         self._rosters = {key: self._rosters.get(key) or Roster() for key in keys}
@@ -264,7 +269,7 @@ class FleetLink:
         try:
             await self._serve()
         except RoundOver as error:
-            self.clocks.forget()  # readings from before the round say nothing about the clock now
+            self._forget_readings()  # those from before the round say nothing about the clock now
             self._away(str(error))
             return await self._bounded(self._wire.server())
         return server
@@ -272,12 +277,12 @@ class FleetLink:
     async def _serve(self) -> None:
         """Send calls and read replies until the connection is lost. After the close, return once all calls are sent."""
         loop, tickets = asyncio.get_running_loop(), self._tickets
-        while tickets.due:
+        while self.due:
             await self._exchange()
         await self._report()
         while True:
             now = loop.time()
-            if self._is_closed and not tickets.due:
+            if self._is_closed and not self.due:
                 await self._report("leave")
                 return
             if now >= self._look_at:
@@ -286,7 +291,7 @@ class FleetLink:
                 self._renew_at = now + min(_RENEW_S, 0.1 * self.options.lease_s)
                 tickets.renew()
             silent_at = self._answered_at + 0.5 * self.options.timeout_s if tickets.active else inf
-            if tickets.due or now >= silent_at:
+            if self.due or now >= silent_at:
                 await self._exchange()
             else:
                 await self._pause(min(self._look_at, silent_at, self._renew_at if tickets.active else inf))
@@ -398,15 +403,21 @@ class FleetLink:
 
     def _check_clock(self, key: str, at_us: int, sent_mono: float, now_mono: float) -> None:
         """Raise RoundOver if the clock of the server with ``key`` was set, or runs too fast or too slowly."""
-        fault = self.clocks.fault(self._wire.clock_of(key), at_us, sent_mono, now_mono)
+        clock = self._clocks[self._wire.clock_of(key)]
+        fault = clock.fault(at_us, sent_mono, now_mono)
+        self.stretch = max(self.stretch, clock.stretch)
         if fault:
             self._is_suspect = True  # leases may have ended early, so all processes renew their leases
-            self.clocks.forget()
+            self._forget_readings()
             self._offset_s = None
             raise WireLost(fault)
         offset_s = at_us / 1e6 - sent_mono
         if not self._wire.is_cluster or self._offset_s is None or offset_s > self._offset_s:
             self._offset_s = offset_s
+
+    def _forget_readings(self) -> None:
+        for clock in self._clocks.values():
+            clock.forget()
 
     async def _bounded(self, work: Awaitable[T]) -> T:
         return await bounded(work, self.options.timeout_s)

@@ -123,27 +123,3 @@ def _shift(before: _Bounds, least: _Bound, most: _Bound, drift: float, now_mono:
     if (shift_s := most.offset_s - before.least.at(-drift, now_mono)) < 0.0:
         return shift_s, now_mono - before.least.since_mono
     return 0.0, 0.0
-
-
-class ServerClocks(dict[int, ServerClock]):
-    """The clocks of a server, or of the nodes of a cluster, by their numbers.
-
-    Attributes:
-        stretch: the ``stretch`` of the fastest clock; see ``ServerClock``.
-    """
-
-    stretch: float = 1.0
-
-    def forget(self) -> None:
-        """Forget the readings of all clocks."""
-        for clock in self.values():
-            clock.forget()
-
-    def fault(self, number: int, at_us: int, sent_mono: float, received_mono: float) -> str:
-        """Return the fault of the server clock with this number; see ``ServerClock``."""
-        clock = self.get(number)
-        if clock is None:
-            clock = self[number] = ServerClock()
-        fault = clock.fault(at_us, sent_mono, received_mono)
-        self.stretch = max(self.stretch, clock.stretch)
-        return fault

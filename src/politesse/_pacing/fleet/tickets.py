@@ -180,7 +180,6 @@ class Tickets:
 
     Attributes:
         hosts: the hosts of the process.
-        due: the claims that Redis has to be told of.
         active: the claims with a wish, a ticket, or a request under way.
         first_lease_s: how long a grant holds its host after its start, in seconds. A request that lasts renews its
             lease to ``lease_s``. So a process that is killed silences hosts that it did not request for a short time.
@@ -189,7 +188,6 @@ class Tickets:
     hosts: Hosts
 
     def __init__(self, wire: FleetWire, options: FleetOptions, *, clock: Clock, publisher: Publisher) -> None:
-        self.due: dict[Claim, None] = {}
         self.first_lease_s: float = min(options.lease_s, _FIRST_LEASE_S)
         self.link: FleetLink = FleetLink(wire, options, self, clock=clock, publisher=publisher)
         self._options = options
@@ -282,7 +280,7 @@ class Tickets:
                 or not self._is_usable(claim, ticket, wanted_s, now_mono)
             ):
                 return False
-        return self.link.hold_s(interval_s) == 0.0
+        return True
 
     def use(self, permit: LocalPermit, now_mono: float) -> Sequence[Held]:
         """Return the tickets of a request that starts now."""
@@ -308,19 +306,19 @@ class Tickets:
                 claim.answered_us = ticket.at_us
             if not claim.used:
                 claim.renew_mono = inf
-            self._post(claim)
+            self.link.post(claim)
 
     def count(self, key: str, now_mono: float) -> None:
         """Tell Redis of a request without a ticket, so that the next interval counts from now."""
         claim = self._claim(key)
         claim.ended.append((0, now_mono, "asked"))
-        self._post(claim)
+        self.link.post(claim)
 
-    def note(self, host: Host, now_mono: float) -> None:
-        """After a change at a host, tell Redis until when it is closed, if Redis does not know yet."""
-        claim, until_mono = host.claim, host.demand.closing.until_mono
-        if claim is not None and until_mono > now_mono and until_mono > claim.closed_mono + AGREE_S:
-            self._post(claim)
+    def note(self, host: Host) -> None:
+        """Tell Redis until when a host is closed, if Redis does not know yet."""
+        claim = host.claim
+        if claim is not None and host.demand.closing.until_mono > claim.closed_mono + AGREE_S:
+            self.link.post(claim)
 
     def let_go(self, host: Host, now_mono: float) -> None:
         """Give back the tickets that a host does not need now; a wish that was not sent yet is forgotten."""
@@ -344,7 +342,7 @@ class Tickets:
             claim = self._claim(key)
             answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             claim.questions.append(answered)
-            self._post(claim)
+            self.link.post(claim)
             await answered
 
     def explained(self, not_yet: NotYet, lane: Lane, now_wall: float) -> NotYet:
@@ -381,9 +379,10 @@ class Tickets:
     def batch(self, most: int, late_us: int) -> list[_Step]:
         """Return the next calls, one for each claim with news; after ``late_us`` they change nothing."""
         now_mono, batch = self.hosts.monotonic(), list[_Step]()
-        while self.due and len(batch) < most:
-            claim = next(iter(self.due))
-            del self.due[claim]
+        due = self.link.due
+        while due and len(batch) < most:
+            claim = next(iter(due))
+            del due[claim]
             batch.append(self._step(claim, now_mono, late_us))
         return batch
 
@@ -405,7 +404,8 @@ class Tickets:
             answer = FleetAnswer("wait", 0, _UNUSABLE_S, Bound.BACKOFF.value)
         if answer.bound_by in CLOSINGS or answer.backoff_s or answer.fetch_backoff_s or answer.refusal_s:
             self._learn(claim, answer, now_mono)
-        self._answer(claim, step.questions)
+        if step.questions:
+            self._answer(claim, step.questions)
         if wish is not None:
             claim.is_sent = False
             if claim.wish is wish:
@@ -413,15 +413,16 @@ class Tickets:
                 self._answered(claim, wish, answer, sent_mono, now_mono)
             elif answer.kind == "granted":  # the wish was given up meanwhile
                 claim.ended.append((wish.number, now_mono, "back"))
-                self._post(claim)
-        self._settle(claim)
+                self.link.post(claim)
+        if claim.ticket is None:
+            self._settle(claim)
 
     def renew(self) -> None:
         """Renew the leases that are due."""
         now_mono = self.hosts.monotonic()
         for claim in self.active:
             if now_mono >= claim.renew_mono:
-                self._post(claim)
+                self.link.post(claim)
 
     def lost(self) -> None:
         """Void all tickets that are not used: the server may be another one."""
@@ -444,9 +445,9 @@ class Tickets:
                     claim.ended.append((0, now_mono, "asked"))
                     claim.answered_us = 0
                 if told.closed_s > 0.0:
-                    self._post(claim)
+                    self.link.post(claim)
             if claim.used or claim.ended:
-                self._post(claim)
+                self.link.post(claim)
 
     def opened(self) -> None:
         """Let the hosts ask: requests may start."""
@@ -474,12 +475,12 @@ class Tickets:
         if claim.since_mono is None:
             claim.since_mono = now_mono
         self.active[claim] = None
-        self._post(claim)
+        self.link.post(claim)
 
     def _step(self, claim: Claim, now_mono: float, late_us: int) -> _Step:
         """Return the call that tells all news of a claim, and its wish."""
         wish, place, closed_mono = claim.wish, claim.place, claim.closed_mono
-        us, is_alone, key = 1e6 * self.link.clocks.stretch, claim.most == 1, self.link.prefix + claim.key
+        us, is_alone, key = 1e6 * self.link.stretch, claim.most == 1, self.link.prefix + claim.key
         under_way = ended = report = closing = wanted = ""
         for ticket in claim.used.values():
             claim.renew_mono = now_mono + self._options.lease_s / 3.0
@@ -547,7 +548,7 @@ class Tickets:
         """Return whether a ticket is valid for a request that starts now, or when its time has come."""
         if ticket.interval_s < interval_s:
             return False
-        late_s = (now_mono - ticket.asked_mono) * self.link.clocks.stretch - ticket.wait_s
+        late_s = (now_mono - ticket.asked_mono) * self.link.stretch - ticket.wait_s
         if claim.most == 1:
             return late_s <= _USABLE * self.first_lease_s
         if late_s > ticket.tolerance_s:
@@ -571,10 +572,6 @@ class Tickets:
             claim = self._claims[key] = Claim(key)
         return claim
 
-    def _post(self, claim: Claim) -> None:
-        self.due[claim] = None
-        self.link.wake()
-
     def _answer(self, claim: Claim, count: int) -> None:
         """Let those go on who have asked first."""
         for question in claim.questions[:count]:
@@ -587,7 +584,7 @@ class Tickets:
         ticket, claim.ticket = claim.ticket, None
         if ticket is not None:
             claim.ended.append((ticket.number, now_mono, "back"))
-            self._post(claim)
+            self.link.post(claim)
 
     def _void(self, now_mono: float) -> None:
         """Give back all tickets that are not used, and those that Redis may have granted."""
@@ -596,7 +593,7 @@ class Tickets:
             if wish is not None and claim.is_sent:
                 claim.is_sent = False
                 claim.ended.append((wish.number, now_mono, "back"))
-                self._post(claim)
+                self.link.post(claim)
             self._give_back(claim, now_mono)
             host = _asking(claim)
             if host is not None:
@@ -615,7 +612,7 @@ class Tickets:
             self.active[claim] = None
             return
         self.active.pop(claim, None)
-        is_needed = claim.place is not None or claim.ended or claim.questions or claim in self.due
+        is_needed = claim.place is not None or claim.ended or claim.questions or claim in self.link.due
         if not is_needed and self._claims.get(claim.key) is claim:
             del self._claims[claim.key]
 
