@@ -46,8 +46,10 @@ have passed. The first process of a new fleet waits in the same way.
 While Redis is away, no request starts. When Redis is back, each process tells what has ended meanwhile.
 
 A closure is told to Redis at once, and reaches another process with the answer to its next step. A process that has a
-ticket already may make one more request: within two seconds (``_AHEAD_S``), because a start that is further off is
-waited for without a ticket.
+ticket already may make one more request. If several requests may be under way at a host, a ticket is granted only when
+its start is due, because any of them may be refused. Otherwise only a request for robots.txt or the program itself can
+close the host meanwhile; the ticket is then used within two seconds (``_AHEAD_S``), because a start that is further off
+is waited for without a ticket.
 
 The parts, from the request down to Redis:
 

@@ -25,7 +25,7 @@ class FleetOptions:
             ``unix:///path/of/socket``, ``redis+sentinel://host:26379,host2:26379/service/0`` or
             ``redis+cluster://host:6379,host2:6379``. The query may hold options of redis-py, such as
             ``?ssl_ca_certs=/path/of/ca.pem``. Reprs and messages never show the user, the password or the query.
-        prefix: all keys and channels begin with it; give each fleet on the same Redis its own prefix.
+        prefix: all keys begin with it; give each fleet on the same Redis its own prefix.
         lease_s: how long a request counts as under way after the last sign of life of its process, in seconds; 1 to a
             day. A process renews its leases. If a process is killed, the host of its request waits until the lease
             ends.

@@ -517,8 +517,8 @@ class Tickets:
             wish.asked_mono, wish.wait_s, wish.at_us = sent_mono, answer.wait_s, answer.at_us
             wish.starts_mono = -inf if answer.is_own else now_mono + answer.wait_s
             claim.ticket, claim.wait_mono = wish, -inf
-        else:  # it asks so early that the call comes in time
-            claim.wait_mono = now_mono + max(answer.wait_s - self._rtt_s, min(answer.wait_s, _LEAST_WAIT_S))
+        else:  # it asks so early that the call comes in time, even if it has to wait for the batch before it
+            claim.wait_mono = now_mono + max(answer.wait_s - 2.0 * self._rtt_s, min(answer.wait_s, _LEAST_WAIT_S))
         host = _asking(claim)
         if host is not None and answer.wait_s:
             is_certain = answer.bound_by not in {"", Bound.IN_FLIGHT}
