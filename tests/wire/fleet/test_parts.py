@@ -23,7 +23,7 @@ from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.hosts import Hosts
 from politesse.clock import SystemClock
-from politesse.errors import ClosedError, ConfigurationError
+from politesse.errors import ClosedError, ConfigurationError, TooFar
 from politesse.events import Event, FleetAway, FleetBack, Publisher
 from politesse.options import FleetOptions
 from tests.support.pacing import HOST, wants
@@ -199,7 +199,10 @@ def test_delays_never_make_a_clock_seem_faster_than_it_is(
 
 
 class SlowWire(RedisWire):
-    """Answers an exchange of steps when the test says so, and all else at once; each start is granted."""
+    """Answers an exchange of steps when the test says so, and all else at once.
+
+    Each start is granted, or waits for the request of another process if ``is_held``.
+    """
 
     name = "slow"
 
@@ -207,6 +210,7 @@ class SlowWire(RedisWire):
         self.under_way: list[tuple[list[str], asyncio.Future[None]]] = []
         self.opened = 0
         self.ahead_s: dict[str, float] = {}
+        self.is_held = False
         self.may_report = asyncio.Event()
         self.may_report.set()
 
@@ -229,6 +233,8 @@ class SlowWire(RedisWire):
             at = str(round((1e6 + time.monotonic() + self.ahead_s.get(call.keys[0], 0.0)) * 1e6))
             if call.script is Script.MEMBER:
                 replies.append(["members", at, "0", "epoch", "1", "1", "1", "999000000", "0"])
+            elif self.is_held:
+                replies.append(["wait", at, "50000", "in-flight", "0", "0", "0", "", "0"])
             else:
                 replies.append(["granted", at, "0", "", "0", "0", "0", "", "0"])
         return [*replies, *(["epoch", "1", "1", "1"] for _ in rosters)]
@@ -355,6 +361,18 @@ async def test_ticket_of_a_waiter_that_has_left_while_redis_was_asked_is_given_b
     wire.answer()
     await until(lambda: not tickets.active)
     assert not tickets.link.due
+
+
+async def test_wait_for_another_process_keeps_its_name_while_redis_is_asked_again(
+    tickets: Tickets, wire: SlowWire
+) -> None:
+    wire.is_held = True
+    waiting = asyncio.ensure_future(tickets.hosts.start(wants(), 0.3))
+    await wire.sent()
+    wire.answer()
+    await wire.sent(2)  # the second question gets no answer
+    with pytest.raises(TooFar, match="by in-flight"):
+        await waiting
 
 
 def tasks_of_link() -> list[asyncio.Task[Any]]:

@@ -350,9 +350,9 @@ class Tickets:
         claim, hold_s = lane.host.claim, self.link.hold_s(lane.start.pace.interval_s)
         if hold_s != 0.0:
             return NotYet(max(not_yet.not_before, now_wall + (hold_s or 0.0)), Bound.FLEET)
-        if claim is not None and claim.held_by and not_yet.bound_by in {Bound.IN_FLIGHT, Bound.QUEUE}:
-            return NotYet(now_wall, Bound.IN_FLIGHT, not_yet.held_by or claim.held_by)  # as of the last answer
-        return not_yet
+        if claim is None or claim.bound_by != Bound.IN_FLIGHT or not_yet.bound_by not in {Bound.IN_FLIGHT, Bound.QUEUE}:
+            return not_yet
+        return NotYet(now_wall, Bound.IN_FLIGHT, not_yet.held_by or claim.held_by)  # as of the last answer
 
     def unasked(self, lane: Lane) -> NotYet:
         """Return why a request may not start now: what this process knows, else that Redis has to be asked."""
