@@ -273,6 +273,20 @@ async def test_connection_that_redis_closes_is_a_loss(fleet: Members, own_server
 
 
 @pytest.mark.full
+async def test_redis_with_too_many_clients_lets_nothing_start_until_one_has_left(
+    fleet: Members, own_server: RedisServer
+) -> None:
+    async with client_of(own_server) as client:
+        await client.config_set("maxclients", "1")
+        pacer = fleet.member(url=own_server.url)
+        await nothing_starts(pacer, 2.0)
+        (error,) = fleet.aways
+        assert "max number of clients reached" in error
+        await client.config_set("maxclients", "2")
+        await visit(pacer)
+
+
+@pytest.mark.full
 async def test_request_that_outlives_its_lease_still_counts(fleet: Members, redis: Redis, prefix: str) -> None:
     one, other, third = [fleet.member() for _ in range(3)]
     outlives = await one.start(wants())
