@@ -1385,7 +1385,8 @@ class Hosts:
             self.marks.requested.keep(fetch.host, now_mono, now_mono)
         else:
             host.asked(now_mono)
-        self._count(fetch, now_mono)
+        if self.fleet is not None:
+            self._count(fetch, now_mono)
 
     def _count(self, fetch: LocalFetch, now_mono: float) -> None:
         """Let a request for robots.txt count in all processes."""
@@ -1446,7 +1447,7 @@ class Hosts:
         """Return the Unix time until which ``host`` is closed, or None if it is open or not recalled yet."""
         if self._is_by_address and self._addresses.known(host) is None:
             return None
-        paced = self.by_name.get(self._key(host))
+        paced = self.by_name.get(self._key(host) if self.is_scoped else host)
         closed_s = 0.0 if paced is None else paced.demand.closing.until_mono - self.monotonic()
         return self.wall() + closed_s if closed_s > 0.0 else None
 
