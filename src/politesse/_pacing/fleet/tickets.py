@@ -481,7 +481,8 @@ class Tickets:
         """Return the call that tells all news of a claim, and its wish."""
         wish, place, closed_mono = claim.wish, claim.place, claim.closed_mono
         us, is_alone, key = 1e6 * self.link.stretch, claim.most == 1, self.link.prefix + claim.key
-        under_way = ended = report = closing = wanted = ""
+        under_way = ended = report = closing = ""
+        wanted: tuple[str | int, ...] = ()
         for ticket in claim.used.values():
             claim.renew_mono = now_mono + self._options.lease_s / 3.0
             under_way += f"{ticket.number} {int((now_mono - ticket.used_mono) * 1e6)} {ticket.url}\n"
@@ -498,15 +499,13 @@ class Tickets:
         if wish is not None:
             claim.is_sent = True
             waited_s = 0.0 if claim.since_mono is None else now_mono - claim.since_mono
-            wanted = (
-                f"{wish.number} {ceil(wish.interval_s * us)} {ceil(wish.slack_s * us)} "
-                f"{ceil(wish.tolerance_s * us)} {claim.most} {ceil(self.first_lease_s * us)} "
-                f"{int(waited_s * 1e6)} {ceil((_GRACE_S + self._rtt_s) * us)} "
-                f"{ceil(wish.ahead_s * us)} {wish.url}"
-            )
+            durations = wish.interval_s, wish.slack_s, wish.tolerance_s, self.first_lease_s, _GRACE_S + self._rtt_s
+            interval_us, slack_us, tolerance_us, first_us, grace_us = (ceil(each_s * us) for each_s in durations)
+            wanted = (wish.number, interval_us, slack_us, tolerance_us, claim.most, first_us, int(waited_s * 1e6))
+            wanted += (grace_us, ceil(wish.ahead_s * us), wish.url)
         lease_us, held = ceil(self._options.lease_s * us), 0 if claim.ticket is None else claim.ticket.number
-        words = (self._number, under_way, lease_us, held, ended, int(is_alone), report, closing, wanted)
-        call = ScriptCall(Script.STEP, (key,), (self.link.owner, *words, late_us))
+        words = (self._number, under_way, lease_us, held, ended, int(is_alone), report, closing, late_us)
+        call = ScriptCall(Script.STEP, (key,), (self.link.owner, *words, *wanted))
         return _Step(claim, call, wish, len(claim.ended), claim.answered_us, closed_mono, len(claim.questions))
 
     def _answered(self, claim: Claim, wish: Ticket, answer: FleetAnswer, sent_mono: float, now_mono: float) -> None:

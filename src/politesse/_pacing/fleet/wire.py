@@ -75,7 +75,10 @@ class _Wire(Generic[Client]):
         A word that does not exist is empty.
         """
         if isinstance(reply, list):
-            return [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word or "") for word in reply]
+            return [
+                word.decode("utf-8", "replace") if isinstance(word, bytes) else "" if word is None else str(word)
+                for word in reply
+            ]
         if not isinstance(reply, Exception):
             return ValueError(f"the answer {reply!r:.100} is not of politesse")
         if _redis.is_refusal(reply):

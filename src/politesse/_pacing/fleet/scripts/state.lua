@@ -40,14 +40,12 @@ local YEAR = 366 * DAY -- if the clock seems to have been set back by more than 
 local ID = 12
 local MOST_URL = 500 -- the bytes of a URL that are kept, to name the requests under way
 
-local NUMBERS = {
-    seen = true, before = true, late = true, closed = true, version = true, backoff = true, fetch = true,
-    refusal = true, longest = true, pace = true, lag = true,
+local NUMBERS = { -- true for a time that may not be far ahead
+    seen = false, before = true, late = false, closed = true, version = true, backoff = false, fetch = false,
+    refusal = false, longest = false, pace = false, lag = false,
 }
-local TIMES = {before = true, closed = true, version = true}
-local CLOSINGS = {['retry-after'] = true, ['rate-limit'] = true, backoff = true, refused = true}
 
-local state, leases, changed, in_flight = {}, {}, {}, 0
+local fields, leases, changed, in_flight = {}, {}, {}, 0 -- in ``fields`` the NUMBERS are numbers
 
 local function text(number)
     return string.format('%.0f', number)
@@ -65,16 +63,15 @@ local function duration(argument)
 end
 
 local function get(name)
-    return tonumber(state[name] or '0')
+    return fields[name] or 0
 end
 
 local function set(name, value)
-    local word = type(value) == 'number' and text(math.min(value, MOST)) or value
-    if word == '0' or word == '' then
-        word = nil
+    if value == 0 or value == '' then
+        value = nil
     end
-    if word ~= state[name] then
-        state[name] = word
+    if value ~= fields[name] then
+        fields[name] = value
         changed[name] = true
     end
 end
@@ -84,15 +81,14 @@ local function backoff()
     return math.min(math.max(get('backoff'), get('fetch'), get('refusal')), DAY)
 end
 
-local function owner_of(ticket)
-    return string.match(ticket, '^[^.]+')
-end
-
 local function set_lease(ticket, lease)
     in_flight = in_flight + (leases[ticket] and 0 or 1)
     leases[ticket] = lease
-    set('lease:' .. ticket, text(lease.expiry) .. ' ' .. text(lease.start) .. ' ' .. text(lease.late))
-    set('url:' .. ticket, (string.gsub(string.sub(lease.url, 1, MOST_URL), '%c', ' ')))
+    set('lease:' .. ticket, string.format('%.0f %.0f %.0f', lease.expiry, lease.start, lease.late))
+end
+
+local function set_url(ticket, url)
+    set('url:' .. ticket, (string.gsub(string.sub(url, 1, MOST_URL), '%c', ' ')))
 end
 
 -- Drops a lease with which no request was made: its start leaves no trace.
@@ -119,17 +115,18 @@ end
 -- Reads the numbers and the leases. Returns the name of a field that holds nonsense, because calculations with nonsense
 -- might open the host; nil if all fields are valid.
 local function read_fields()
-    local limit = math.max(now, whole(state.seen) or 0) + AHEAD
-    for name, value in pairs(state) do
-        if NUMBERS[name] then
+    local limit = math.max(now, whole(fields.seen) or 0) + AHEAD
+    for name, value in pairs(fields) do
+        local is_time = NUMBERS[name]
+        if is_time ~= nil then
             local number = whole(value)
-            if not number or number > limit and TIMES[name] then
+            if not number or is_time and number > limit then
                 return name
             end
+            fields[name] = number
         elseif string.sub(name, 1, 6) == 'lease:' then
             local expiry, start, late = string.match(value, '^(%d+) (%d+) (%d+)$')
-            local url = state['url:' .. string.sub(name, 7)] or ''
-            local lease = {expiry = whole(expiry), start = whole(start), late = whole(late), url = url}
+            local lease = {expiry = whole(expiry), start = whole(start), late = whole(late)}
             if not (lease.expiry and lease.start and lease.late) or math.max(lease.expiry, lease.start) > limit then
                 return 'lease'
             end
@@ -140,21 +137,18 @@ local function read_fields()
     if get('seen') > now + YEAR then
         return 'seen'
     end
-    if get('closed') > 0 and not CLOSINGS[state.why] then
+    local closings = get('closed') > 0 and {['retry-after'] = true, ['rate-limit'] = true, backoff = true, refused = true}
+    if closings and not closings[fields.why or ''] then
         return 'why'
     end
-    if state.claim and not string.find(state.claim, '^%S+ %d+ %d+$') then
+    if fields.claim and not string.find(fields.claim, '^%S+ %d+ %d+$') then
         return 'claim'
     end
 end
 
 -- If the clock has been set back since the key was written, treats the key as written just now. So each wait is as long
 -- as it was when the key was written, and no request starts early.
-local function follow_clock()
-    local ahead = get('seen') - now
-    if ahead <= 0 then
-        return
-    end
+local function follow_clock(ahead)
     set('before', math.min(get('before'), now))
     set('version', math.min(get('version'), now))
     set('closed', math.max(0, get('closed') - ahead))
@@ -172,16 +166,18 @@ local function read()
         return stored.err
     end
     for i = 1, #stored, 2 do
-        state[stored[i]] = stored[i + 1]
+        fields[stored[i]] = stored[i + 1]
     end
-    if #stored > 0 and state.format ~= '2' then
+    if #stored > 0 and fields.format ~= '2' then
         return 'the key holds a hash that is not of politesse'
     end
     local nonsense = read_fields()
     if nonsense then
         return 'the key holds nonsense in its field ' .. nonsense
     end
-    follow_clock()
+    if get('seen') > now then
+        follow_clock(get('seen') - now)
+    end
     for ticket, lease in pairs(leases) do
         if lease.expiry <= now then
             drop(ticket)

@@ -12,14 +12,14 @@
 if wrong then
     return redis.error_reply('FOREIGN ' .. wrong)
 end
-local claimer, till = string.match(state.claim or '', '^(%S+) %d+ (%d+)$')
+local claimer, till = string.match(fields.claim or '', '^(%S+) %d+ (%d+)$')
 local found = {
-    text(now), text((last())), text(get('closed')), state.why or '', text(get('pace')), text(get('longest')),
+    now, (last()), get('closed'), fields.why or '', get('pace'), get('longest'),
     claimer and tonumber(till) > now and claimer or '',
 }
 for ticket, lease in pairs(leases) do
     table.insert(found, ticket)
-    table.insert(found, text(lease.expiry))
-    table.insert(found, lease.url)
+    table.insert(found, lease.expiry)
+    table.insert(found, fields['url:' .. ticket] or '')
 end
 return found

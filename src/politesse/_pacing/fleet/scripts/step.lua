@@ -13,10 +13,10 @@
 --   ARGV[8]  five words after an answer: the interval that the answers of the host ask for, the backoffs of pages, of
 --            robots.txt and of refusals, and the time of the grant; or empty
 --   ARGV[9]  how long the host is closed and why; or empty
---   ARGV[10] the wish, or empty: the number, the interval, the slack that is added to it, how late the request may
---            start, how many may be under way at once, how long the lease lasts after the start, how long the process
---            has waited, how long a claim goes first, how far ahead a start is granted, and the URL
---   ARGV[11] the time after which the script changes nothing, because its caller has given it up; 0 for never
+--   ARGV[10] the time after which the script changes nothing, because its caller has given it up; 0 for never
+--   ARGV[11] to ARGV[20] the wish, or none of these: the number, the interval, the slack that is added to it, how late
+--            the request may start, how many may be under way at once, how long the lease lasts after the start, how
+--            long the process has waited, how long a claim goes first, how far ahead a start is granted, and the URL
 --
 -- A grant that this owner has, and no longer names, was lost on its way: it is dropped at once. A script that comes
 -- late drops nothing that is newer than itself, because the numbers of an owner only grow.
@@ -34,19 +34,19 @@ if wrong then -- the host is closed meanwhile, for an hour at most
     return redis.error_reply('FOREIGN ' .. wrong)
 end
 local owner, highest = ARGV[1], tonumber(ARGV[2])
-local too_late = tonumber(ARGV[11])
+local too_late = tonumber(ARGV[10])
 if too_late > 0 and now > too_late then
-    return {'late', text(now), '0', '', '0', '0', '0', '', '0'}
+    return {'late', now, 0, '', 0, 0, 0, '', 0}
 end
 local alone, named = ARGV[7] == '1', {[owner .. '.' .. ARGV[5]] = true}
-local writes = ARGV[3] .. ARGV[6] .. ARGV[8] .. ARGV[9] .. ARGV[10] ~= ''
 
 for number, ago, url in string.gmatch(ARGV[3], '(%d+) (%d+) ([^\n]*)') do
     local ticket = owner .. '.' .. number
     local lease = leases[ticket] or {start = math.max(0, now - duration(ago)), late = 0}
     named[ticket] = true
-    lease.expiry, lease.url = now + duration(ARGV[4]), url
+    lease.expiry = now + duration(ARGV[4])
     set_lease(ticket, lease)
+    set_url(ticket, url)
 end
 for number, ago, kind in string.gmatch(ARGV[6], '(%d+) (%d+) (%a+)') do
     local ticket, at = owner .. '.' .. number, math.max(0, now - duration(ago))
@@ -63,9 +63,8 @@ for number, ago, kind in string.gmatch(ARGV[6], '(%d+) (%d+) (%a+)') do
     end
 end
 for ticket in pairs(leases) do
-    local of, number = string.match(ticket, '^(.*)%.(%d+)$')
-    if of == owner and not named[ticket] and tonumber(number) <= highest then
-        writes = true
+    local is_own = string.sub(ticket, 1, #owner + 1) == owner .. '.'
+    if is_own and not named[ticket] and tonumber(string.sub(ticket, #owner + 2)) <= highest then
         take_back(ticket)
     end
 end
@@ -86,19 +85,15 @@ if closed_for and now + duration(closed_for) > get('closed') then
     set('version', math.max(now, get('version') + 1))
 end
 
-local kind, wait, bound, held_by, own = 'told', math.max(0, get('closed') - now), '', '', '0'
+local kind, wait, bound, held_by, own = 'told', math.max(0, get('closed') - now), '', '', 0
 if wait > 0 then
-    bound = state.why
+    bound = fields.why
 end
-local words = {}
-for word in string.gmatch(ARGV[10], '%S+') do
-    words[#words + 1] = word
-end
-if #words > 0 then
-    local ticket = owner .. '.' .. words[1]
-    local interval, slack, tolerance = duration(words[2]), duration(words[3]), duration(words[4])
-    local most, lease, waited = tonumber(words[5]), duration(words[6]), duration(words[7])
-    local grace, ahead, url = duration(words[8]), duration(words[9]), words[10] or ''
+if ARGV[11] then
+    local ticket = owner .. '.' .. ARGV[11]
+    local interval, slack, tolerance = duration(ARGV[12]), duration(ARGV[13]), duration(ARGV[14])
+    local most, lease, waited = tonumber(ARGV[15]), duration(ARGV[16]), duration(ARGV[17])
+    local grace, ahead, url = duration(ARGV[18]), duration(ARGV[19]), ARGV[20]
     local at, late = last()
     set('longest', math.max(get('longest'), interval))
     if backoff() > 0 and now > get('closed') + backoff() and now > at + interval then
@@ -113,12 +108,12 @@ if #words > 0 then
     end
     if at > 0 and due > 0 and at + due + math.max(slack, late) > now then
         start, bound = at + due + math.max(slack, late), due > interval and 'adaptive' or 'interval'
-        own = state.by == string.sub(owner, -ID) and at == get('before') and get('closed') <= now and '1' or '0'
+        own = fields.by == string.sub(owner, -ID) and at == get('before') and get('closed') <= now and 1 or 0
     end
     if get('closed') > start then
-        start, bound = get('closed'), state.why
+        start, bound = get('closed'), fields.why
     end
-    local claimer, since, till = string.match(state.claim or '', '^(%S+) (%d+) (%d+)$')
+    local claimer, since, till = string.match(fields.claim or '', '^(%S+) (%d+) (%d+)$')
     since, till = tonumber(since or 0), tonumber(till or 0)
     local mine, is_far = now - waited, false
     if till <= now then
@@ -127,9 +122,9 @@ if #words > 0 then
     kind = 'wait'
     if in_flight >= most then -- another process has a request under way: after it ends, its interval follows
         local first = math.huge
-        for _, held in pairs(leases) do
-            if held.expiry < first then
-                first, held_by = held.expiry, held.url
+        for held, its in pairs(leases) do
+            if its.expiry < first then
+                first, held_by = its.expiry, fields['url:' .. held] or ''
             end
         end
         wait, bound, is_far = math.min(math.max(interval, 2 * grace), first - now + 1), 'in-flight', true
@@ -139,29 +134,31 @@ if #words > 0 then
         wait, is_far = start - now, true
     else
         kind, wait = 'granted', start - now
-        set_lease(ticket, {expiry = start + lease, start = start, late = tolerance, url = url})
+        set_lease(ticket, {expiry = start + lease, start = start, late = tolerance})
+        set_url(ticket, url)
         set('lag', math.max(0, start - mine))
         if claimer == owner then
             set('claim', nil)
         end
     end
-    if kind == 'wait' and is_far and bound ~= state.why and (not claimer or claimer == owner or mine < since) then
-        set('claim', owner .. ' ' .. text(math.max(0, mine)) .. ' ' .. text(now + wait + grace))
-    elseif kind == 'wait' and claimer and bound ~= state.why then -- its turn is far off: let it ask less often
+    if kind == 'wait' and is_far and bound ~= fields.why and (not claimer or claimer == owner or mine < since) then
+        set('claim', string.format('%s %.0f %.0f', owner, math.max(0, mine), now + wait + grace))
+    elseif kind == 'wait' and claimer and bound ~= fields.why then -- its turn is far off: let it ask less often
         wait = math.max(wait, math.min((get('lag') - waited) / 2 - interval - 2 * grace, 8 * interval))
     end
 end
 
-if writes then
-    local fields, gone = {'format', '2', 'seen', text(now)}, {}
+if next(changed) then
+    local words, gone = {'format', '2', 'seen', text(now)}, {}
     for name in pairs(changed) do
-        if state[name] then
-            fields[#fields + 1], fields[#fields + 2] = name, state[name]
+        local value = fields[name]
+        if value then
+            words[#words + 1], words[#words + 2] = name, NUMBERS[name] == nil and value or text(value)
         else
             gone[#gone + 1] = name
         end
     end
-    redis.call('HSET', key, unpack(fields)) -- a server that cannot write refuses this before anything has changed
+    redis.call('HSET', key, unpack(words)) -- a server that cannot write refuses this before anything has changed
     if #gone > 0 then
         redis.call('HDEL', key, unpack(gone))
     end
@@ -171,7 +168,4 @@ if writes then
     end
     redis.call('PEXPIRE', key, text(math.ceil(math.min(expiry - now, LONGEST) / 1000)))
 end
-return {
-    kind, text(now), text(math.max(0, wait)), bound, text(get('backoff')), text(get('fetch')), text(get('refusal')),
-    held_by, own,
-}
+return {kind, now, math.max(0, wait), bound, get('backoff'), get('fetch'), get('refusal'), held_by, own}
