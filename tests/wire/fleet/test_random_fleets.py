@@ -101,7 +101,8 @@ class Process:
         self._arrives, sent = max(self._arrives, fleet.now + fleet.trip()), fleet.now
         ended = " ".join(f"{number} {int((sent - at) * 1e6)} {how}" for number, at, how in self._ended)
         self._ended.clear()
-        words = (self._name, self._number, "", round(LEASE_S * 1e6), 0, ended, 1, "", closing, 0, *wish.split())
+        known = (self._name, self._number, "", round(LEASE_S * 1e6), 0, ended, 1, "", closing, 0)
+        words: tuple[str | int, ...] = (*known, *wish.split())
         number = self._number
 
         async def run() -> None:

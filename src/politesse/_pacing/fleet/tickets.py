@@ -63,6 +63,8 @@ _AHEAD_S: Final = 2.0  # an interval that is longer is waited for without a tick
 _LEAST_AHEAD_S: Final = 0.1
 _MARGIN_S: Final = 0.05
 _LEAST_WAIT_S: Final = 0.005
+_LONG_WAIT_S: Final = 0.2  # a longer wait ends up to _TOGETHER_S sooner, so that the calls of many hosts are one batch
+_TOGETHER_S: Final = 0.05
 _DRIFT_S: Final = (
     0.01  # with one request at a time, the interval is longer by this at most, for the drift of the clocks
 )
@@ -499,10 +501,10 @@ class Tickets:
         if wish is not None:
             claim.is_sent = True
             waited_s = 0.0 if claim.since_mono is None else now_mono - claim.since_mono
-            durations = wish.interval_s, wish.slack_s, wish.tolerance_s, self.first_lease_s, _GRACE_S + self._rtt_s
-            interval_us, slack_us, tolerance_us, first_us, grace_us = (ceil(each_s * us) for each_s in durations)
-            wanted = (wish.number, interval_us, slack_us, tolerance_us, claim.most, first_us, int(waited_s * 1e6))
-            wanted += (grace_us, ceil(wish.ahead_s * us), wish.url)
+            interval_us, slack_us, tolerance_us = wish.interval_s * us, wish.slack_s * us, wish.tolerance_s * us
+            first_us, grace_us, ahead_us = self.first_lease_s * us, (_GRACE_S + self._rtt_s) * us, wish.ahead_s * us
+            wanted = (wish.number, ceil(interval_us), ceil(slack_us), ceil(tolerance_us), claim.most, ceil(first_us))
+            wanted += (int(waited_s * 1e6), ceil(grace_us), ceil(ahead_us), wish.url)
         lease_us, held = ceil(self._options.lease_s * us), 0 if claim.ticket is None else claim.ticket.number
         words = (self._number, under_way, lease_us, held, ended, int(is_alone), report, closing, late_us)
         call = ScriptCall(Script.STEP, (key,), (self.link.owner, *words, *wanted))
@@ -518,6 +520,8 @@ class Tickets:
             claim.ticket, claim.wait_mono = wish, -inf
         else:  # it asks so early that the call comes in time, even if it has to wait for the batch before it
             claim.wait_mono = now_mono + max(answer.wait_s - 2.0 * self._rtt_s, min(answer.wait_s, _LEAST_WAIT_S))
+            if answer.wait_s > _LONG_WAIT_S:
+                claim.wait_mono -= claim.wait_mono % _TOGETHER_S
         host = _asking(claim)
         if host is not None and answer.wait_s:
             is_certain = answer.bound_by not in {"", Bound.IN_FLIGHT}
