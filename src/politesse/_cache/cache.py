@@ -363,6 +363,8 @@ class FileCache(ABC):
             if isinstance(result, FetchResponse):
                 result = replace(result, conditional=False)  # a 304 to this request must not confirm the copy
         flight.result, flight.outdated = result, False
+        if flight.forgotten and self._policy.meaning_of(result) is not None:
+            known = self._remembered(flight)  # the forgotten copy serves only if the answer confirms it
         copy = self._advanced(known, result)
         fetched_mono = self._clock.monotonic()
         if self._records is not None:

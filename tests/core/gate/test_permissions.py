@@ -9,8 +9,9 @@ import pytest
 from politesse import CacheOptions, ClosedError, Disallowed, HostPolicy, PacingOptions, Reason
 from politesse.origin import Origin
 from politesse.stores import MemoryStore
+from politesse.testing import ManualClock
 from politesse.verdict import Bound
-from tests.core.gate.gates import CLOSED, DAY, OPEN, PAGE, PRIVATE, SITE, ScriptedGate, refusal
+from tests.core.gate.gates import CLOSED, DAY, OPEN, PAGE, PRIVATE, SITE, ScriptedGate, TimedFetcher, lasting, refusal
 from tests.core.gate.test_site_files import SIGNALS
 from tests.support.tasks import settle
 
@@ -53,6 +54,22 @@ async def test_forgotten_copy(gate: ScriptedGate) -> None:
     await gate.forget(SITE)
     assert gate.peek(PAGE) is None
     assert not await gate.check(PAGE)
+
+
+async def test_copy_that_is_forgotten_during_a_fetch_that_fails() -> None:
+    """It does not serve in place of the answer, as an older copy would that nobody has told to forget."""
+    clock = ManualClock(autojump=True)
+    for is_forgotten in (False, True):
+        fetcher = TimedFetcher(clock, {SITE: [lasting(60), 503]}, takes_s=2.0)
+        async with ScriptedGate(clock=clock, fetcher=fetcher) as gate:
+            assert await gate.check(PAGE)
+            await clock.sleep(100.0)
+            checking = asyncio.ensure_future(gate.check(PAGE))
+            await clock.sleep(1.0)
+            if is_forgotten:
+                await gate.forget(SITE)
+            assert (await checking).allowed is not is_forgotten
+            assert len(gate.asked) == 2
 
 
 async def test_evicted_copy() -> None:
