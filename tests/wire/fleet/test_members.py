@@ -379,7 +379,7 @@ async def test_redis_that_starts_empty_learns_again_which_hosts_are_slow(
         await other.start(wants(), 4.0)
 
 
-@pytest.mark.weekly
+@pytest.mark.full
 @pytest.mark.usefixtures("quick_looks")
 async def test_another_server_behind_a_proxy_is_noticed(
     fleet: Members, server: RedisServer, own_server: RedisServer

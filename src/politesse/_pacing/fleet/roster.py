@@ -38,7 +38,8 @@ class Roster:
         counts: the version, the count and the sum.
         has_reported: whether this process has reported in its present session.
         wait_until_mono: until when other processes may still report.
-        since_mono: when the round began, or earlier.
+        since_mono: since when the server knows each request: when the round began, or when this process came to it
+            from another round.
         missing: how many processes had not reported at that time.
     """
 
@@ -60,8 +61,9 @@ class Roster:
         if self.has_reported and epoch != self.epoch:
             raise RoundOver
         wait_s = int(wait_us) / _US
-        if epoch != self._former:  # otherwise the server knows the last request of each host
-            self.since_mono = now_mono - int(age_us) / _US
+        if epoch not in {self._former, self.epoch}:  # otherwise the server knows the last request of each host
+            # The round may be older than the last request by another server, to which a proxy has led until now.
+            self.since_mono = now_mono if self._former else now_mono - int(age_us) / _US
         self.epoch, self.has_reported, self.missing = epoch, True, int(missing)
         self.wait_until_mono = now_mono + wait_s if wait_s else -inf
         if not wait_s:
