@@ -1,4 +1,4 @@
-"""Puts the files of the repository on the site: README, the guides, CHANGELOG, and a page for each public module.
+"""Puts the files of the repository on the site: the guides, CHANGELOG, and a page for each public module.
 
 Each file keeps its path in the repository as its source, so that the links between the files work on the site as they
 work in the repository. Only the address of its page is shorter.
