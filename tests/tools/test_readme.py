@@ -70,6 +70,13 @@ def test_each_guide_is_linked_and_each_link_leads_somewhere() -> None:
     assert all((ROOT / target).is_file() for target in project)
 
 
+def test_links_of_the_pages_of_the_site_lead_to_files_of_the_repository_too() -> None:
+    pages = list((ROOT / ".docs/pages").glob("*.md"))
+    links = [(page.name, link) for page in pages for link in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text())]
+    missing = [one for one in links if not (ROOT / ".docs/pages" / one[1]).is_file()]
+    assert missing == [("policy.md", "../../reference/politesse.md")]  # the site makes this page from docstrings
+
+
 def test_links_of_the_package_on_pypi_lead_to_the_files_of_its_tag(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(README)
     subprocess.run([sys.executable, ROOT / ".docs/absolute_links.py", "v1"], check=True, cwd=tmp_path)  # noqa: S603 - our own program
