@@ -1,4 +1,4 @@
-"""Puts the files of the repository on the site: README, the guides, CHANGELOG, and a page for each public module.
+"""Puts the files of the repository on the site: the guides, CHANGELOG, .docs/pages, and a page for each public module.
 
 Each file keeps its path in the repository as its source, so that the links between the files work on the site as they
 work in the repository. Only the address of its page is shorter.
@@ -30,7 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         elif source == "LICENSE.md":
             text = (ROOT / "LICENSE").read_text(encoding="utf-8")
             files.append(_page(config, source, content=f"# Licence\n\n```text\n{text}```\n"))
-        elif files.get_file_from_path(source) is None:
+        else:
             files.append(_page(config, source, abs_src_path=str(ROOT / source)))
     return files
 
@@ -45,7 +45,9 @@ def _sources(nav: Any) -> Iterator[str]:
 
 def _page(config: MkDocsConfig, source: str, **content: str) -> File:
     file = File.generated(config, source, inclusion=InclusionLevel.INCLUDED, **content)
-    file.dest_uri = file.dest_uri.removeprefix("src/politesse/").removeprefix(".github/").lower()
+    for folder in ("src/politesse/", ".github/", ".docs/pages/"):
+        file.dest_uri = file.dest_uri.removeprefix(folder)
+    file.dest_uri = file.dest_uri.lower()
     return file
 
 

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+T = TypeVar("T")
+
+_PROGRESS_EVERY_S: Final = 10.0
+
+
+def counted(name: str, items: Sequence[T]) -> Iterator[T]:
+    """Yield the items; say on standard error how many are done, every few seconds."""
+    said = time.monotonic()
+    for done, item in enumerate(items):
+        if time.monotonic() - said > _PROGRESS_EVERY_S:
+            said = time.monotonic()
+            print(f"{name} {done} of {len(items)}", file=sys.stderr, flush=True)
+        yield item
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +102,7 @@ def interleave_parts(prepare: Callable[[int], Mapping[tuple[str, Hashable], Task
         rounds: how many.
     """
     parts = Parts()
-    for number in range(rounds + 1):
+    for number in counted("round", range(rounds + 1)):
         tasks = prepare(number)
         gc.collect()
         gc.freeze()
@@ -104,7 +119,7 @@ def interleave_parts(prepare: Callable[[int], Mapping[tuple[str, Hashable], Task
 def interleave(contenders: Sequence[Contender], rounds: int) -> Samples:
     """Time every contender once a round, after a round that only warms up."""
     samples = Samples()
-    for number in range(rounds + 1):
+    for number in counted("round", range(rounds + 1)):
         for contender in contenders:
             task = contender.prepare(number)
             seconds = cpu_seconds(task.run)

@@ -88,6 +88,13 @@ def test_reference_has_each_public_name_and_shows_no_markup_of_a_docstring(pages
     assert [place for place, page in pages.items() if "<blockquote>" in page.text or "::</p>" in page.text] == []
 
 
+def test_start_page_has_two_pictures_in_the_colours_of_the_page(pages: dict[str, Html]) -> None:
+    pictures = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / ".docs/pages").glob("*.svg")}
+    del pictures["demo"]
+    assert {name for name in pictures if f'aria-labelledby="{name}-title"' in pages[""].text} == {"request", "host"}
+    assert [name for name, picture in pictures.items() if re.search(r"(fill|stroke|style)=|<style", picture)] == []
+
+
 def test_pages_and_styles_load_nothing_from_another_server(site: Path, pages: dict[str, Html]) -> None:
     assert {file for page in pages.values() for file in page.loaded if re.match(r"\w+:|//", file)} == set()
     for style in site.rglob("*.css"):
