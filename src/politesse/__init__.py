@@ -20,7 +20,7 @@
     _base/          texts, constants, checks and reasons that all packages share; it imports no other package
     _http/          HTTP: dates, freshness, rate limits, redirects, bodies, signatures (pure)
     _native/        the compiled core of robots/
-    _judge/         judges a log, for audit/, testing/ and the demo
+    _judge          judges a log, for audit/, testing/ and the demo
     _cache/         the copy of each robots.txt, fetched once and kept while fresh
     _pacing/        when the next request to a host may start
     _gate/          permission and turn for one URL; files that are fetched like pages: data.txt, tdmrep.json
