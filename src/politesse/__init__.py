@@ -13,7 +13,7 @@
     ledger/, audit/ a record of each decision; which requests in a log broke the rules
     signing/        signed requests, by which a site can tell who a crawler is
     metrics         figures of gates for Prometheus
-    sync/           the gate for threads
+    sync            the gate for threads
     testing/, cli/  for the tests of a crawler; the command ``politesse``
     robotrules      the interface of Perl's WWW::RobotRules
 

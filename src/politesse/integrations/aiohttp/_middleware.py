@@ -10,9 +10,15 @@ from politesse._base.checks import check_types, check_wait
 from politesse._http.signing import RequestSignature
 from politesse.errors import ConfigurationError, Disallowed, InvalidURL
 from politesse.integrations._request import OpenTurns, StatedAgents, check_gate
-from politesse.integrations.aiohttp._bypass import send_judged, tracing
-from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, ClientDisallowed, RequestTurns, client_error
-from politesse.integrations.aiohttp._urls import sent_url
+from politesse.integrations.aiohttp._sending import (
+    DEFAULT_USER_AGENT,
+    ClientDisallowed,
+    RequestTurns,
+    client_error,
+    send_judged,
+    sent_url,
+    tracing,
+)
 
 if TYPE_CHECKING:
     import aiohttp

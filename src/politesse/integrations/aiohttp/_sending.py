@@ -8,34 +8,261 @@ the program drops. ``ClientResponse`` then closes its connection, and the connec
 A program may keep only the stream, as in ``async for line in (await web.get(url)).content``. So the stream gets a
 strong reference again as soon as the program or a method of the response uses ``content``. If the program drops the
 response later, its turn ends at the end of the body, or soon after the total timeout.
+
+How a bypass of RobotsMiddleware is found. aiohttp traces a request in the task that makes it, and calls its middlewares
+there, so both see the same context variable. ``on_request_start`` sets this variable to a new _TracedRequest. When a
+middleware has judged a hop, it adds the URL to the _TracedRequest while it calls the handler. For each hop, after all
+middlewares, aiohttp calls ``on_request_headers_sent`` with the URL and the headers that it will write next. If the URL
+has not been added by then, it was not judged.
 """
 
 from __future__ import annotations
 
+import logging
 import warnings
 from asyncio import _get_running_loop, get_running_loop
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 import aiohttp
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader, hdrs
 from aiohttp.http import SERVER_SOFTWARE
+from cachetools import LRUCache
+from yarl import URL
 
-from politesse._base.text import printable
+from politesse._base.text import printable, shortened
 from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, Disallowed, InvalidURL
-from politesse.integrations._request import SWITCHING_PROTOCOLS, OpenTurns, StatedAgents, turn_for
-from politesse.integrations.aiohttp._bypass import is_traced, send_judged
-from politesse.integrations.aiohttp._urls import ClientInvalidURL, sent_url, spelt_url
-from politesse.origin import Origin
+from politesse.events import Event
+from politesse.integrations._request import (
+    SWITCHING_PROTOCOLS,
+    OpenTurns,
+    StatedAgents,
+    check_sent,
+    other_site,
+    turn_for,
+)
+from politesse.origin import Origin, StrOrURL, split, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import SimpleNamespace
+
+    from multidict import CIMultiDict
 
     from politesse._gate.view import AgentView
+
+
+class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):
+    """A request or a redirect has a URL that no robots.txt covers; also an ``aiohttp.InvalidURL``.
+
+    Attributes:
+        url: the URL that was not requested.
+        problem: the fault of the URL, as a phrase.
+
+    Example:
+        >>> print(ClientInvalidURL("ftp://example.com/", "has the scheme 'ftp'"))
+        'ftp://example.com/' has the scheme 'ftp'
+    """
+
+    url: str = ""  # in aiohttp this is a property, which cannot be set
+
+
+def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.InvalidURL:
+    """Return an error that explains why aiohttp refuses a URL; return ``error`` itself if politesse accepts the URL."""
+    text = url_text(url)
+    try:
+        split(f"http{text[2:]}" if text.startswith("ws") else text)
+    except InvalidURL as invalid:
+        return ClientInvalidURL(text, invalid.problem)
+    return error
+
+
+def judged_url(url: URL) -> str:
+    """Return the URL to judge for ``url``: it has no userinfo, and the scheme http(s) for a WebSocket."""
+    scheme = url.scheme
+    if scheme[:2] == "ws":
+        scheme = f"http{scheme[2:]}"
+    return f"{scheme}://{url.raw_authority.rpartition('@')[2]}{url.raw_path_qs}"
+
+
+def first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str | None:  # noqa: ANN401 - aiohttp's
+    """Return the URL of the first hop to judge, as aiohttp will build it; None if aiohttp will refuse the request.
+
+    The turn for this URL is taken early, outside of the timeout. If aiohttp builds another URL, RequestTurns takes a
+    turn for that URL.
+
+    Raises:
+        TypeError: ``url`` is neither a str nor a yarl.URL.
+    """
+    try:
+        built = URL(url)
+        if not built.absolute and session._base_url is not None:  # noqa: SLF001 - there is no public accessor
+            built = session._base_url.join(built)  # noqa: SLF001
+        if params:
+            built = built.extend_query(params)
+        if built.scheme not in {"http", "https", "ws", "wss"} or not built.raw_host:
+            return None
+        return judged_url(built)
+    except ValueError:
+        return None
+    except TypeError:  # aiohttp will refuse the URL or the ``params``
+        url_text(url)
+        return None
+
+
+def spelt_url(url: str) -> str:
+    """Return the URL that is judged when aiohttp requests ``url``, which is the URL of a turn."""
+    return judged_url(URL(url))
+
+
+def sent_url(request: ClientRequest) -> str:
+    """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
+    url = request.url
+    judged, path, hosts = judged_url(url), url.raw_path, request.headers.getall(hdrs.HOST, ())
+    # Only URL(..., encoded=True) can have blanks or dot segments here: yarl resolves those of all other URLs.
+    if hosts != [url.raw_authority] or "/." in path or "%2" in path or " " in judged:
+        check_sent(judged, path, hosts, url.raw_authority)
+    return judged
+
+
+def addressed_url(url: URL, headers: CIMultiDict[str]) -> str:
+    """Return the URL that must be judged: ``url``, with the site of the Host header if there is such a header."""
+    judged = judged_url(url)
+    other = other_site(judged, headers.getall(hdrs.HOST, ()), url.raw_authority)
+    return judged if other is None else f"{judged.partition('://')[0]}://{other}{url.raw_path_qs}"
+
+
+@dataclass(frozen=True, slots=True)
+class MiddlewareBypassed(Event):
+    """A request was sent without having been judged.
+
+    There are two causes. Either the request had its own ``middlewares=``: they replaced the list of the session, and
+    did not include RobotsMiddleware. Or a middleware after RobotsMiddleware changed the URL or the Host header, or
+    repeated the request without a turn.
+
+    Attributes:
+        method: the method of the request.
+        url: the URL as it was sent, with the host of the Host header, and with http(s) in place of ws(s). If no hop was
+            judged, this is the URL of the first hop.
+        judged: the URL that was judged last, or None if no hop was judged.
+
+    Example:
+        >>> MiddlewareBypassed("GET", "http://example.com/page")
+        MiddlewareBypassed(method='GET', url='http://example.com/page', judged=None)
+    """
+
+    method: str
+    url: str
+    judged: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _JudgedHop:
+    """A hop that was judged and is being sent.
+
+    Attributes:
+        url: the URL, as it was judged.
+        turn: whether the hop has a turn, which permits one request.
+        sent: whether the hop was sent.
+    """
+
+    url: str
+    turn: bool
+    sent: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _TracedRequest:
+    """A request that is traced.
+
+    Attributes:
+        session: the session that makes the request.
+        hops: the judged hops under way; more than one if a middleware sends several at once.
+        judged: the URL that was judged last; None before the first judgement.
+        reported: whether an event has reported that no hop was judged.
+    """
+
+    session: aiohttp.ClientSession
+    hops: list[_JudgedHop] = field(default_factory=list)
+    judged: str | None = None
+    reported: bool = False
+
+    def permits(self, url: str) -> bool:
+        """Return whether ``url`` may be sent now, and mark the judged hop as sent."""
+        for hop in self.hops:
+            if hop.url == url and not (hop.turn and hop.sent):
+                hop.sent = True
+                return True
+        return False
+
+
+_logger: Final = logging.getLogger("politesse.integrations")
+_MAX_SITES: Final = 1_000  # at most this many logged sites are remembered
+
+_TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
+
+
+is_traced: Final = _TRACED.get
+"""Returns a true value if the present request may be traced."""
+
+
+async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: str, *, turn: bool) -> ClientResponse:
+    """Call ``handler`` for a request that was judged as ``url``, with or without a turn."""
+    traced = _TRACED.get()
+    if traced is None or traced.session is not request.session:  # not traced, or made through another session
+        return await handler(request)
+    hop = _JudgedHop(url, turn)
+    traced.judged = url
+    traced.hops.append(hop)
+    try:
+        return await handler(request)
+    finally:
+        traced.hops.remove(hop)
+
+
+def tracing(publish: Callable[[Event], None]) -> aiohttp.TraceConfig:
+    """Return a trace that publishes MiddlewareBypassed for each unjudged request of a session.
+
+    Each event is logged, too; the first event of a site as a WARNING.
+    """
+    logged: LRUCache[str, None] = LRUCache(_MAX_SITES)
+
+    def log(method: str, url: str, judged: str | None) -> None:
+        why = "nothing was judged" if judged is None else f"{shortened(judged)} was judged"
+        site = url[: url.find("/", 8)]
+        level = logging.DEBUG if site in logged else logging.WARNING
+        logged[site] = None
+        _logger.log(level, "%s %s was sent past RobotsMiddleware: %s", method, shortened(url), why)
+
+    async def on_start(session: aiohttp.ClientSession, trace: SimpleNamespace, _: object) -> None:
+        trace.outer = _TRACED.get()
+        trace.request = _TracedRequest(session)
+        _TRACED.set(trace.request)
+
+    async def on_sent(_: object, trace: SimpleNamespace, params: aiohttp.TraceRequestHeadersSentParams) -> None:
+        traced: _TracedRequest = trace.request
+        url = addressed_url(params.url, params.headers)
+        if traced.permits(url) or traced.reported:
+            return
+        traced.reported = traced.judged is None
+        publish(MiddlewareBypassed(params.method, url, traced.judged))
+        log(params.method, url, traced.judged)
+
+    async def on_end(_: object, trace: SimpleNamespace, _params: object) -> None:
+        _TRACED.set(trace.outer)
+
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(on_start)
+    config.on_request_headers_sent.append(on_sent)
+    config.on_request_end.append(on_end)
+    config.on_request_exception.append(on_end)
+    return config
+
 
 DEFAULT_USER_AGENT: Final = SERVER_SOFTWARE
 

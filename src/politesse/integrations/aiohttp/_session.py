@@ -25,8 +25,7 @@ from politesse.integrations._request import (
     headers_alone,
     may_have_page,
 )
-from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, RequestTurns
-from politesse.integrations.aiohttp._urls import explained, first_url
+from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, RequestTurns, explained, first_url
 from politesse.page import PageDirectives
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@
             ...  # one request, without redirects
             turn.observe(status, headers)
 
-``PoliteAdapter`` takes a turn for each request of the library requests; it needs the extra ``requests``.
+``PoliteAdapter`` of ``politesse.integrations.requests`` takes a turn for each request of the library requests.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from politesse._gate.permission import HostPolicy
     from politesse._gate.view import AgentView
     from politesse._pacing.requests import Permit
-    from politesse.integrations.requests import PoliteAdapter as PoliteAdapter
     from politesse.origin import Origin, StrOrURL
     from politesse.status import HostStatus
     from politesse.usage import Usage
     from politesse.verdict import NotYet, Verdict
 
-__all__ = ["Gate", "ThreadView"]  # PoliteAdapter is not listed, because it needs an extra
+__all__ = ["Gate", "ThreadView"]
 
 _EXIT_S: Final = 5.0  # the longest wait for a gate that is still open when the interpreter exits
 
@@ -454,14 +453,3 @@ class Gate(ThreadView):
 
     def __repr__(self) -> str:
         return f"<Gate {self._view.name} ({'open' if self._thread.is_alive() else 'closed'})>"
-
-
-if not TYPE_CHECKING:  # so that a type checker reports unknown names
-
-    def __getattr__(name: str) -> object:
-        """Return PoliteAdapter; its module is loaded at the first use, because it needs requests (PEP 562)."""
-        if name == "PoliteAdapter":
-            from importlib import import_module  # noqa: PLC0415 - see above
-
-            return import_module("politesse.integrations.requests").PoliteAdapter
-        raise AttributeError(f"module 'politesse.sync' has no attribute {name!r}", name=name)
