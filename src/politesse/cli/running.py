@@ -1,4 +1,4 @@
-"""The common parts of the commands: the options of the gate, the event loop, the exit code, and Ctrl-C."""
+"""The common parts of the commands: shared options, the gate, the event loop, the exit code, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import warnings
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
@@ -31,7 +32,6 @@ from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-    from pathlib import Path
     from types import FrameType
 
     from aiohttp import StreamReader
@@ -40,6 +40,49 @@ if TYPE_CHECKING:
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
 ]
+
+Agent = Annotated[
+    str,
+    typer.Option(
+        metavar="TOKEN_OR_UA",
+        help="Judge for this product token, or for the product token of this User-Agent. The requests for robots.txt "
+        "have politesse's own User-Agent.",
+    ),
+]
+InDialect = Annotated[
+    Dialect,
+    typer.Option("--dialect", metavar="NAME", help=f"Read as one of {', '.join(one.value for one in Dialect)}."),
+]
+StoreFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        dir_okay=False,
+        help="Keep each robots.txt and the state of each host in this file, for later runs.",
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="For one robots.txt with its redirects.")
+]
+REDIS_URL = "As redis://host:6379/0; also rediss://, unix://, redis+sentinel:// and redis+cluster://."
+
+FleetURL = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="URL",
+        envvar="POLITESSE_FLEET",
+        help=f"Share the pace of each host, and each robots.txt, with all processes that name this Redis. {REDIS_URL}",
+    ),
+]
+FleetPrefix = Annotated[
+    str,
+    typer.Option(
+        "--fleet-prefix", metavar="TEXT", help="The prefix of its keys: give each fleet on the same Redis its own."
+    ),
+]
+DEFAULT_PREFIX = FleetOptions().prefix
 
 USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 
