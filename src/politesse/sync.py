@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from asyncio import _get_running_loop
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -172,7 +171,7 @@ class LoopThread(threading.Thread):
         """
         if os.getpid() != self._pid:
             raise WrongEventLoop(f"this gate was made in process {self._pid}, before the fork: create one after it")
-        if _get_running_loop() is not None:
+        if _is_in_loop():
             raise WrongEventLoop("an event loop runs in this thread, and a Gate would block it: use a Gatekeeper here")
         answer: _ThreadAnswer[_T] = _ThreadAnswer()
         try:
@@ -233,11 +232,20 @@ class LoopThread(threading.Thread):
         In the child after a fork, the call has no effect.
         """
         self.stop()
-        if _get_running_loop() is None:
+        if not _is_in_loop():
             self.join()
             error, self._error = self._error, None
             if error is not None:
                 raise error
+
+
+def _is_in_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _turns(result: object) -> list[Turn]:

@@ -58,6 +58,7 @@ from politesse._http.fields import joined_fields
 from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
 from politesse.errors import ConfigurationError
 from politesse.fetch._addresses import GUARD, AddressGuard, CurrentGuard, resolver_of
+from politesse.fetch._aiohttp_internals import never_repeat
 from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import FetchOptions
 from politesse.ports import FaultKind, FetchRequest, FetchResponse, FetchResult, Resolver
@@ -267,7 +268,7 @@ class SharedClient:
         if self._session is None:
             # aiohttp would repeat a request if the server closes the connection without a response. A borrowed
             # connector needs the repetition, because the server may have closed a connection that the connector reuses.
-            client._retry_connection = False  # noqa: SLF001 - as aiohttp's own TestClient does
+            never_repeat(client)
         return client
 
 

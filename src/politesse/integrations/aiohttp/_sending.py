@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import logging
 import warnings
-from asyncio import _get_running_loop, get_running_loop
+from asyncio import get_running_loop
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 import aiohttp
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader, hdrs
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, hdrs
 from aiohttp.http import SERVER_SOFTWARE
 from cachetools import LRUCache
 from yarl import URL
@@ -38,6 +38,7 @@ from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, Disallowed, InvalidURL
 from politesse.events import Event
+from politesse.fetch._aiohttp_internals import base_url_of, collect_when_dropped
 from politesse.integrations._request import (
     SWITCHING_PROTOCOLS,
     OpenTurns,
@@ -101,8 +102,9 @@ def first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str
     """
     try:
         built = URL(url)
-        if not built.absolute and session._base_url is not None:  # noqa: SLF001 - there is no public accessor
-            built = session._base_url.join(built)  # noqa: SLF001
+        base = None if built.absolute else base_url_of(session)
+        if base is not None:
+            built = base.join(built)
         if params:
             built = built.extend_query(params)
         if built.scheme not in {"http", "https", "ws", "wss"} or not built.raw_host:
@@ -478,47 +480,14 @@ class OpenResponse:
             self._warn("was neither read to its end nor released within its total timeout")
 
     def _drop(self) -> None:
-        if self._loop is _get_running_loop():
+        try:
+            is_here = get_running_loop() is self._loop
+        except RuntimeError:  # the garbage collector runs in a thread without an event loop
+            is_here = False
+        if is_here:
             self._turns.drop(self._turn)
         else:
             soon(self._loop, partial(self._turns.drop, self._turn))
 
     def _warn(self, what: str) -> None:
         warnings.warn(f"a response of {printable(self._turn.verdict.url)} {what}", ResourceWarning, stacklevel=2)
-
-
-def collect_when_dropped(response: ClientResponse) -> None:
-    """Let ``response`` be collected when the program drops it, unless its content is in use."""
-    # The callbacks have no public name. If a version of aiohttp has other callbacks, aiohttp keeps the response alive.
-    callbacks = getattr(response.content, "_eof_callbacks", None)
-    at_end: Callable[[], None] | None = getattr(response, "_response_eof", None)
-    if at_end is not None and isinstance(callbacks, list) and at_end in callbacks:
-        # The callback is a partial with a weak reference, because making a WeakMethod takes three times as long.
-        callbacks[callbacks.index(at_end)] = partial(_end, ref(response))
-        response.__class__ = _watched(type(response))  # type: ignore[arg-type] # a class is hashable by its metaclass
-
-
-def _end(response: ref[ClientResponse]) -> None:
-    alive = response()
-    if alive is not None:
-        alive._response_eof()  # noqa: SLF001 - there is no public name
-
-
-@cache
-def _watched(response_class: type[ClientResponse]) -> type[ClientResponse]:
-    """Return a subclass of ``response_class``: once ``content`` was used, it keeps its response alive."""
-
-    class Watched(response_class):  # type: ignore[valid-type, misc]
-        """A response that is collected when the program drops it."""
-
-        __slots__ = ()
-
-        @property
-        def content(self) -> StreamReader:
-            self.__class__ = response_class  # type: ignore[assignment]
-            stream: StreamReader = self.content
-            stream.on_eof(self._response_eof)  # this callback only keeps the response alive: the weak one runs first
-            return stream
-
-    Watched.__name__, Watched.__qualname__ = response_class.__name__, response_class.__qualname__
-    return Watched
