@@ -16,7 +16,7 @@ from politesse.cli.crawl_command import crawl
 from politesse.cli.demo import run as run_demo
 from politesse.cli.file_commands import diff, explain_url, lint_all
 from politesse.cli.guide_command import guide
-from politesse.cli.running import awaited
+from politesse.cli.running import awaited, number_option
 from politesse.robots import IMPLEMENTATION
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def common(
 
 
 async def demo(
-    pages: Annotated[int, typer.Option(metavar="N", min=200, help="How many pages to make, about.")] = 3_000,
+    pages: Annotated[int, number_option("How many pages to make, about.", least=200)] = 3_000,
 ) -> int:
     """Crawl a small web on this machine, and judge the crawl by the logs of its servers.
 

@@ -21,7 +21,7 @@ from rich.progress import Progress
 from politesse._base.text import counted, printable, shortened
 from politesse.audit import Audit, AuditOptions, HostAudit, LogError
 from politesse.cli.console import errors, output, record_of, say, say_json
-from politesse.cli.running import AsJson, checked_arguments, handled
+from politesse.cli.running import AsJson, checked_arguments, file_option, handled
 from politesse.errors import ConfigurationError
 from politesse.verdict import utc
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _MOST_HOSTS: Final = 20
 _INTERRUPTED: Final = 130
-_ROBOTS = typer.Option(metavar="FILE", dir_okay=False, help="The robots.txt of --site during the whole log.")
+_ROBOTS = file_option("The robots.txt of --site during the whole log.")
 _LEDGER = typer.Option(metavar="DB", dir_okay=False, help="A ledger with the robots.txt of each time.")
 _FORMATS: Final = "common, combined, json, scrapy, warc or a format of nginx; by default detected from the first lines."
 
@@ -49,9 +49,7 @@ async def audit(  # noqa: PLR0913 - the options of the command
     site: Annotated[str | None, typer.Option(metavar="URL", help="The origin, if the log names no host.")] = None,
     format: Annotated[str | None, typer.Option(metavar="FORMAT", help=_FORMATS)] = None,  # noqa: A002 - the option
     zone: Annotated[str, typer.Option(metavar="NAME", help="The time zone of times without a zone.")] = "UTC",
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the report as a page.")
-    ] = None,
+    html: Annotated[Path | None, file_option("Write the report as a page.")] = None,
     *,
     min_delay: Annotated[float, typer.Option(metavar="SECONDS", help="The least pause at hosts without a pace.")] = 0.0,
     profile: Annotated[str | None, typer.Option(metavar="cbcp", help="Judge crawler best practices, too.")] = None,

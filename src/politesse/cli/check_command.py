@@ -40,6 +40,7 @@ from politesse.cli.running import (
     GateOptions,
     StoreFile,
     Timeout,
+    file_option,
     read_body,
 )
 from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
@@ -345,7 +346,7 @@ async def filter_urls(
     timeout_s: Timeout = 30.0,
     rejected: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", dir_okay=False, help="Write the other URLs here, each with a tab and the reason."),
+        file_option("Write the other URLs here, each with a tab and the reason."),
     ] = None,
     store: StoreFile = None,
     fleet: FleetURL = None,

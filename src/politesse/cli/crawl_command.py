@@ -32,7 +32,10 @@ from politesse.cli.running import (
     GateOptions,
     StoreFile,
     checked_arguments,
+    file_option,
+    number_option,
     read_body,
+    seconds_option,
 )
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
@@ -80,20 +83,14 @@ Sitemaps = Annotated[
 ]
 MaxPages = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help=f"Stop after N pages.  [default: no limit; {DEFAULT_MAX_PAGES:,} with --any-host]",
-        show_default=False,
+    number_option(
+        f"Stop after N pages.  [default: no limit; {DEFAULT_MAX_PAGES:,} with --any-host]", show_default=False
     ),
 ]
 Depth = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help="Follow at most N links from a start URL to a page.  [default: no limit]",
-        show_default=False,
+    number_option(
+        "Follow at most N links from a start URL to a page.  [default: no limit]", least=0, show_default=False
     ),
 ]
 Allow = Annotated[
@@ -108,50 +105,24 @@ Allow = Annotated[
 Deny = Annotated[
     list[str] | None, typer.Option(metavar="PATTERN", help="Follow no links that match this pattern. May be repeated.")
 ]
-MaxPerHost = Annotated[int | None, typer.Option(metavar="N", min=1, help="Request N pages of each host at most.")]
-Time = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0.001, help="Begin no more requests after this time.")
-]
+MaxPerHost = Annotated[int | None, number_option("Request N pages of each host at most.")]
+Time = Annotated[float | None, seconds_option("Begin no more requests after this time.")]
 MinDelay = Annotated[
     float,
-    typer.Option(
-        metavar="SECONDS",
-        min=0.0,
-        help="Pause between two requests to a host at least this long; longer if its robots.txt or its answers "
-        "require it.",
+    seconds_option(
+        "Pause between two requests to a host at least this long; longer if its robots.txt or its answers require it.",
+        least=0.0,
     ),
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", dir_okay=False, allow_dash=True, help="Write one JSON object per URL here; - for stdout."
-    ),
-]
-Warc = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", dir_okay=False, help="Keep the pages in this new WARC file, compressed if it ends with .gz."
-    ),
-]
-Ledger = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", dir_okay=False, help="Record each decision and each request in this ledger."),
-]
+Out = Annotated[Path | None, file_option("Write one JSON object per URL here; - for stdout.", allow_dash=True)]
+Warc = Annotated[Path | None, file_option("Keep the pages in this new WARC file, compressed if it ends with .gz.")]
+Ledger = Annotated[Path | None, file_option("Record each decision and each request in this ledger.")]
 Journal = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        dir_okay=False,
-        help="Keep the URLs in this file: the same command continues a crawl that was stopped or killed.",
-    ),
+    file_option("Keep the URLs in this file: the same command continues a crawl that was stopped or killed."),
 ]
 Resume = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        dir_okay=False,
-        help="Go on with the crawl of this journal; URLs are not needed. Repeat the other options.",
-    ),
+    Path | None, file_option("Go on with the crawl of this journal; URLs are not needed. Repeat the other options.")
 ]
 SameHost = Annotated[
     bool,
@@ -398,11 +369,9 @@ async def crawl(  # noqa: PLR0913 - the options of the command
         list[str] | None, typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")
     ] = None,
     agent: Sent = CRAWLER,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="For one page, and for one robots.txt.")
-    ] = 30.0,
+    timeout_s: Annotated[float, seconds_option("For one page, and for one robots.txt.", "--timeout")] = 30.0,
     max_pages: MaxPages = None,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="Request N hosts at once.")] = 20,
+    workers: Annotated[int, number_option("Request N hosts at once.", max=1_000)] = 20,
     out: Out = None,
     journal: Journal = None,
     resume: Resume = None,

@@ -37,6 +37,21 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader
 
 
+def file_option(text: str, *names: str, **more: Any) -> object:  # noqa: ANN401 - the arguments of typer.Option
+    """Return the option for the path of a file."""
+    return typer.Option(*names, metavar="FILE", dir_okay=False, help=text, **more)
+
+
+def number_option(text: str, *names: str, least: int = 1, **more: Any) -> object:  # noqa: ANN401 - as above
+    """Return the option for a whole number."""
+    return typer.Option(*names, metavar="N", min=least, help=text, **more)
+
+
+def seconds_option(text: str, *names: str, least: float = 0.001) -> object:
+    """Return the option for a time in seconds."""
+    return typer.Option(*names, metavar="SECONDS", min=least, help=text)
+
+
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
 ]
@@ -54,17 +69,9 @@ InDialect = Annotated[
     typer.Option("--dialect", metavar="NAME", help=f"Read as one of {', '.join(one.value for one in Dialect)}."),
 ]
 StoreFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--store",
-        metavar="FILE",
-        dir_okay=False,
-        help="Keep each robots.txt and the state of each host in this file, for later runs.",
-    ),
+    Path | None, file_option("Keep each robots.txt and the state of each host in this file, for later runs.", "--store")
 ]
-Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="For one robots.txt with its redirects.")
-]
+Timeout = Annotated[float, seconds_option("For one robots.txt with its redirects.", "--timeout")]
 REDIS_URL = "As redis://host:6379/0; also rediss://, unix://, redis+sentinel:// and redis+cluster://."
 
 FleetURL = Annotated[
