@@ -72,17 +72,17 @@ async def audit(  # noqa: PLR0913 - the options of the command
             raise ConfigurationError(f"--robots {robots} is the file of a site: give its origin with --site")
         files = {site: robots.read_bytes()} if robots is not None and site is not None else {}
         options = AuditOptions(agents=tuple(agent), site=site, robots=files, ledger=ledger, format=format)
-        judged = Audit(replace(options, zone=zone, min_delay_s=min_delay, profile=profile))
-        code, problem = _judge(judged, logs, as_json=as_json)
-    _print(judged, output(), as_json=as_json)
+        report = Audit(replace(options, zone=zone, min_delay_s=min_delay, profile=profile))
+        code, problem = _print_findings(report, logs, as_json=as_json)
+    _print_sums(report, output(), as_json=as_json)
     if html is not None:
-        html.write_text(report_page(judged, problem), "utf-8")
+        html.write_text(report_page(report, problem), "utf-8")
     if problem:
         say(errors(), f"politesse: {printable(problem)}", "red")
     return code
 
 
-def _judge(judged: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
+def _print_findings(report: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
     """Judge the logs; return the exit code, and the reason if a log was not read to its end."""
     code, out, err = 0, output(), errors()
     progress = Progress(console=err, transient=True, disable=not err.is_terminal)
@@ -93,7 +93,7 @@ def _judge(judged: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
             return bar.wrap_file(file, facts.st_size) if stat.S_ISREG(facts.st_mode) else file
 
         try:
-            for finding in judged.findings(logs, watched):
+            for finding in report.findings(logs, watched):
                 code = 1
                 if as_json:
                     say_json(out, record_of(finding, "agent host kind url started_wall detail missing_s place"))
@@ -104,12 +104,12 @@ def _judge(judged: Audit, logs: list[str], *, as_json: bool) -> tuple[int, str]:
     return code, ""
 
 
-def _print(judged: Audit, out: Console, *, as_json: bool) -> None:
-    hosts = judged.hosts()
+def _print_sums(report: Audit, out: Console, *, as_json: bool) -> None:
+    hosts = report.hosts()
     if as_json:
         for host in hosts:
             say_json(out, record_of(host, "agent host found requests robots_requests kinds"))
-        say_json(out, {"counts": judged.counts(), "notes": judged.notes()})
+        say_json(out, {"counts": report.counts(), "notes": report.notes()})
         return
     bad = [host for host in hosts if host.found]
     for host in bad[:_MOST_HOSTS]:
@@ -121,8 +121,8 @@ def _print(judged: Audit, out: Console, *, as_json: bool) -> None:
                 say(out, printable(f"    {utc(one.started_wall)} {shortened(one.url)}{detail}, {one.place}"))
     if len(bad) > _MOST_HOSTS:
         say(out, f"and {counted(len(bad) - _MOST_HOSTS, 'more host')}; --json lists all findings")
-    say(out, str(judged), "bold")
-    for note in judged.notes():
+    say(out, str(report), "bold")
+    for note in report.notes():
         say(out, printable(note))
 
 

@@ -117,7 +117,7 @@ class RobotsTxtMiddleware:
         self._http_cache = HttpCache(crawler)
         self._reads_pages = crawler.settings.getbool("POLITESSE_PAGE_DIRECTIVES", True)  # noqa: FBT003 - a default
         self._lacks_extra = False
-        self._judged: WeakSet[Request] = WeakSet()
+        self._permitted: WeakSet[Request] = WeakSet()
         crawler.signals.connect(self._engine_started, signals.engine_started)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
 
@@ -139,7 +139,7 @@ class RobotsTxtMiddleware:
             return None
         view = self._view(request)
         if self._http_cache.answers(request) and self._stored_robots_permit(request):
-            self._judged.add(request)
+            self._permitted.add(request)
             return None
         try:
             verdict = await self._verdict(view, request)
@@ -152,7 +152,7 @@ class RobotsTxtMiddleware:
             if later is None:
                 raise
             return later
-        self._judged.add(request)
+        self._permitted.add(request)
         if verdict.reason in DEFERRING:
             # As in Scrapy, pages that the stored rules forbid do not wait for the server. For the other pages the cache
             # answers even with a stale response, because PoliteDownloader sends no request while robots.txt is
@@ -176,9 +176,9 @@ class RobotsTxtMiddleware:
             request.meta[PAGE] = self._page(request, response)
         return response
 
-    def judge(self, request: Request) -> AgentView | None:
+    def view_of(self, request: Request) -> AgentView | None:
         """Return the view that judges ``request`` in its present form; None if the request was not judged."""
-        return self._view(request, self.gate) if request in self._judged else None
+        return self._view(request, self.gate) if request in self._permitted else None
 
     def forbidden(self, request: Request, verdict: Verdict) -> IgnoreRequest:
         """Count and log a request that is not permitted; return the exception to raise."""
@@ -345,7 +345,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         origin = None if ROBOTS_TXT in request.meta else origin_of(request.url)
         return None if origin is None else origin.pacing_host
 
-    def entered(self, request: Request, slot: str) -> None:
+    def arrived(self, request: Request, slot: str) -> None:
         """Record that ``request`` is under way."""
         # ``dont_filter`` is restored, because a redirect must pass the filters for duplicates and for other sites.
         request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
@@ -514,7 +514,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return self._robots.forbidden(request, verdict)
 
     def _view(self, request: Request) -> AgentView | None:
-        return None if self._robots is None else self._robots.judge(request)
+        return None if self._robots is None else self._robots.view_of(request)
 
     def _rest(self, origin: Origin, request: Request, *, has_ended: bool = False) -> bool:
         """Let a host wait until the pacer has a turn; return False if the pacer may have a turn now.

@@ -168,7 +168,7 @@ class SteppedDownloader(Downloader):
     def host_slot(self, request: Request) -> str | None:
         """Return the host whose slot ``request`` takes; None to let Scrapy select the slot."""
 
-    def entered(self, request: Request, slot: str) -> None:
+    def arrived(self, request: Request, slot: str) -> None:
         """Called when ``request`` comes to the downloader, before all middlewares."""
 
     async def send(self, request: Request, transmit: Callable[[], Awaitable[Response]]) -> Response:  # noqa: ARG002 - for subclasses
@@ -197,7 +197,7 @@ class SteppedDownloader(Downloader):
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature
         """Pass ``request`` through the middlewares and send it."""
         slot = self.slot_name(request)
-        self.entered(request, slot)
+        self.arrived(request, slot)
         fetched: Deferred[Response | Request] = super().fetch(request)
         return fetched.addErrback(self.failed, request).addBoth(self._leave, request, slot)
 
