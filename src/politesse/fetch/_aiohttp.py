@@ -58,7 +58,7 @@ from politesse._http.fields import joined_fields
 from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
 from politesse.errors import ConfigurationError
 from politesse.fetch._addresses import GUARD, AddressGuard, CurrentGuard, resolver_of
-from politesse.fetch._aiohttp_internals import never_repeat
+from politesse.fetch._aiohttp_internals import never_repeat, verifies
 from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import FetchOptions
 from politesse.ports import FaultKind, FetchRequest, FetchResponse, FetchResult, Resolver
@@ -332,7 +332,7 @@ class AiohttpFetcher:
         check_types({"options": (options, FetchOptions), "session": (session, aiohttp.ClientSession)})
         self.options: FetchOptions = options or FetchOptions()
         self._session = session
-        if session is not None and not _verifies(session.connector):
+        if session is not None and not verifies(session.connector):
             raise ConfigurationError(
                 "session: its connector does not verify certificates, so robots.txt could be forged"
             )
@@ -441,12 +441,6 @@ class AiohttpFetcher:
         finally:
             if wire is not None and self._session is not None:  # our own connector closes the connection
                 wire.detach()
-
-
-def _verifies(connector: aiohttp.BaseConnector | None) -> bool:
-    # aiohttp has no public attribute for the TLS settings of a connector.
-    setting = getattr(connector, "_ssl", True)
-    return setting is not False and not (isinstance(setting, ssl.SSLContext) and setting.verify_mode is ssl.CERT_NONE)
 
 
 async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], limit: int) -> tuple[bytes, bool]:

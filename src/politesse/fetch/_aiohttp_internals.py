@@ -6,6 +6,7 @@ with the oldest release that politesse permits. Each name is here because aiohtt
 
 from __future__ import annotations
 
+import ssl
 from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -58,6 +59,12 @@ def given_resolver(connector: aiohttp.BaseConnector | None) -> AbstractResolver 
     resolver = getattr(connector, "_resolver", None)
     is_given = isinstance(resolver, AbstractResolver) and not isinstance(resolver, ThreadedResolver)
     return resolver if is_given else None
+
+
+def verifies(connector: aiohttp.BaseConnector | None) -> bool:
+    """Return whether a connector verifies the certificates of servers."""
+    setting = getattr(connector, "_ssl", True)
+    return setting is not False and not (isinstance(setting, ssl.SSLContext) and setting.verify_mode is ssl.CERT_NONE)
 
 
 def collect_when_dropped(response: ClientResponse) -> None:

@@ -354,7 +354,8 @@ class PoliteHttpClient(HttpClient):
             raise wrong_type("client", client, "an HttpClient of Crawlee")
         self._gate = gate
         self._client = client
-        # Only an HttpxHttpClient has clients of httpx2, and makes them when it needs them.
+        # Only an HttpxHttpClient has clients of httpx2, and makes them when it needs them. Crawlee (1.11) has no public
+        # name for them.
         self._resetting = partial(resetting, lambda: getattr(client, "_client_by_proxy_url", {}).values())
         self._agents = StatedAgents(gate, "")
         self._has_followed = False

@@ -22,8 +22,12 @@ collector closes the response. The turn of a WebSocket ends with its handshake, 
 connection.
 """
 
-from politesse.integrations.aiohttp._middleware import RobotsMiddleware
-from politesse.integrations.aiohttp._sending import ClientDisallowed, ClientInvalidURL, MiddlewareBypassed
+from politesse.integrations.aiohttp._sending import (
+    ClientDisallowed,
+    ClientInvalidURL,
+    MiddlewareBypassed,
+    RobotsMiddleware,
+)
 from politesse.integrations.aiohttp._session import PendingResponse, PendingWebSocket, PoliteSession, page_directives
 
 __all__ = [

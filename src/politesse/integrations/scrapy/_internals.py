@@ -1,6 +1,8 @@
 """Scrapy's internals: no other module of this package uses an undocumented name of Scrapy.
 
-Scrapy may change these names in any version; tests/wire/scrapy/test_internals.py checks each of them.
+Scrapy may change these names in any version. They are the same in Scrapy 2.14 to 2.19, and
+tests/wire/scrapy/test_internals.py checks each of them. Each name is here because Scrapy has no public way to do the
+same.
 
 Engine
     ``_slot`` with ``inprogress``, ``closing`` and ``nextcall``; ``downloader``; ``close_spider_async``. Scrapy sends no

@@ -32,7 +32,7 @@ from politesse._base.text import printable, printable_traceback
 from politesse._cache.options import is_fault_of_kind
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.fields import joined_fields
-from politesse._http.redirects import REDIRECTS, Hops
+from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
 from politesse._pacing.refusals import challenge_of
 from politesse.fetch._addresses import AddressGuard
 from politesse.fetch._lookups import SystemResolver
@@ -268,17 +268,16 @@ class EngineFetcher:
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Make one request; a redirect is a fault that names its target."""
-        hops = Hops(request)
         try:
             async with asyncio.timeout(_TIMEOUT_S + _GRACE_S):
-                result = await patiently(self._crawler, self._fetch(hops))
+                result = await patiently(self._crawler, self._fetch(request))
         except TimeoutError:
-            result = hops.fault(FaultKind.TIMEOUT, f"no answer within {_TIMEOUT_S:g} s")
+            result = fault_at(request.url, FaultKind.TIMEOUT, f"no answer within {_TIMEOUT_S:g} s")
         except IgnoreRequest as error:
             kind = FaultKind.ADDRESS if isinstance(error, PrivateAddress) else FaultKind.INTERNAL
-            result = hops.fault(kind, str(error))
+            result = fault_at(request.url, kind, str(error))
         if not request.first_url:
-            self._count(hops, "request_count")
+            self._count(request, "request_count")
         if not _is_robots_txt(request) or (isinstance(result, FetchFault) and result.location):
             return result  # the fetch of the next hop decides the outcome
         if isinstance(result, FetchResponse):
@@ -314,51 +313,56 @@ class EngineFetcher:
         """Disconnect from the crawler's signals."""
         self._crawler.signals.disconnect(self._bytes_received, signals.bytes_received)
 
-    async def _fetch(self, hops: Hops) -> FetchResult:
+    async def _fetch(self, request: FetchRequest) -> FetchResult:
         guard = AddressGuard(self._resolver, blind=True, private_addresses=self.options.private_addresses)
-        if hops.request.redirected:
+        if request.redirected:
             guard.after_public()
-        host = URL(hops.url, encoded=True).raw_host or ""
+        host = URL(request.url, encoded=True).raw_host or ""
         if not guard.permits_host(host):
-            return hops.fault(guard.kind, guard.refusal)
+            return fault_at(request.url, guard.kind, guard.refusal)
         await self.check_host(host)
-        response = await self._download(hops)
+        response = await self._download(request)
         if isinstance(response, FetchFault):
             return response
         headers = joined_fields(response.headers)
-        redirect = hops.redirect(response.status, headers.get("location", "")) if response.status in REDIRECTS else None
-        if not isinstance(redirect, FetchFault) or hops.request.last or not redirect.location:
-            self._count(hops, "response_count")  # if a redirect is followed, only the answer of the next hop is counted
-            self._count(hops, f"response_status_count/{response.status}")
-        if isinstance(redirect, FetchFault):
+        redirect = None
+        if response.status in REDIRECTS:
+            redirect = unfollowed(request, response.status, headers.get("location", ""))
+        # If a redirect is followed, only the answer of the next hop is counted.
+        if redirect is None or request.last or not redirect.location:
+            self._count(request, "response_count")
+            self._count(request, f"response_status_count/{response.status}")
+        if redirect is not None:
             return replace(redirect, private=guard.private)
-        if _is_robots_txt(hops.request):
-            self._http_cache.store_robots(_first_url(hops.request), response)
+        if _is_robots_txt(request):
+            self._http_cache.store_robots(_first_url(request), response)
         body, truncated = b"", False
         if 200 <= response.status <= 299:  # noqa: PLR2004 - only these bodies are read
             try:
                 body, truncated = decoded_body(response, headers)
             except BodyError as error:
-                return hops.fault(error.kind, error.detail, response.status)
-        return FetchResponse(response.status, hops.url, headers, body, truncated, bool(hops.conditions))
+                return fault_at(request.url, error.kind, error.detail, response.status)
+        is_conditional = bool(conditions_of(request.validators, request.url))
+        return FetchResponse(response.status, request.url, headers, body, truncated, is_conditional)
 
-    async def _download(self, hops: Hops) -> Response | FetchFault:
-        request = self._request(hops.url, {**hops.conditions, **hops.signature})
+    async def _download(self, asked: FetchRequest) -> Response | FetchFault:
+        conditions = conditions_of(asked.validators, asked.url)
+        request = self._request(asked.url, {**conditions, **(asked.signature or {})})
         try:
             return await self._crawler.engine.download_async(request)
         except IgnoreRequest as error:
             # As in Scrapy's own middleware, the stats do not count this fault. Scrapy then allows the site; politesse
             # closes the site by default.
-            return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
+            return fault_at(asked.url, FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
         except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything; every fault closes the gate
             logger.error(  # noqa: TRY400 - exc_info is not printable
                 "Error downloading %s: %s\n%s",  # the message of Scrapy's own middleware
                 *(printable(str(request)), printable(str(error)), printable_traceback(error)),
                 extra={"spider": self._crawler.spider},
             )
-            self._count(hops, f"exception_count/{type(error)}")
-            self._errors[_first_url(hops.request)] = error
-            return hops.fault(_kind(error), str(error).rstrip(".") or type(error).__name__)
+            self._count(asked, f"exception_count/{type(error)}")
+            self._errors[_first_url(asked)] = error
+            return fault_at(asked.url, _kind(error), str(error).rstrip(".") or type(error).__name__)
 
     def _request(self, url: str, given: Mapping[str, str]) -> Request:
         meta = _META | {
@@ -397,8 +401,8 @@ class EngineFetcher:
         detail = f"{fault}; POLITESSE_ON_ERROR allows it"
         return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status, final=True)
 
-    def _count(self, hops: Hops, name: str) -> None:
-        if _is_robots_txt(hops.request):
+    def _count(self, request: FetchRequest, name: str) -> None:
+        if _is_robots_txt(request):
             count(self._crawler, f"robotstxt/{name}")
 
 
