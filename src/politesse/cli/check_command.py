@@ -43,7 +43,7 @@ from politesse.cli.running import (
     file_option,
     read_body,
 )
-from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
+from politesse.page import PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
 from politesse.usage import Purpose, Usage
 from politesse.usage.model import NOTHING_STATED, combine
@@ -208,7 +208,7 @@ async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, 
     usage = combine([NOTHING_STATED if stated is None else stated, *page.usages])
     directives = page.directives
     return page.record | {
-        "answers": {} if page.record["fault"] else dict(map(_answer, _answers(directives))),
+        "answers": {} if page.record["fault"] else _answers(directives),
         "statements": list(dict.fromkeys(map(str, directives.statements))),
         "description": directives.description or None,
         "keywords": ", ".join(directives.keywords) or None,
@@ -285,20 +285,13 @@ def _directives(
     return replace(page, truncated=page.truncated or len(body) > MAX_BYTES), links
 
 
-def _answers(page: PageDirectives) -> list[PageAnswer]:
-    """Return the permissions of a page at the present time."""
-    return [
-        page.may_index(time.time()),
-        page.may_follow,
-        page.may_archive,
-        page.may_snippet,
-        page.may_translate,
-        page.may_index_images,
-    ]
-
-
-def _answer(answer: PageAnswer) -> tuple[str, dict[str, Any]]:
-    return answer.to.replace(" ", "_"), {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}
+def _answers(page: PageDirectives) -> dict[str, Any]:
+    """Return the permissions of a page at the present time, by what they permit."""
+    may_use = (page.may_archive, page.may_snippet, page.may_translate, page.may_index_images)
+    return {
+        one.to.replace(" ", "_"): {"allowed": one.allowed, "against": [str(said) for said in one.against]}
+        for one in (page.may_index(time.time()), page.may_follow, *may_use)
+    }
 
 
 _ALLOWED, _DISALLOWED, _UNDECIDED = "allowed", "disallowed", "could not be decided"

@@ -150,8 +150,6 @@ _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
 _MAX_NAMED: Final = 10  # the summary names at most this many sites
-
-
 _RECENT: Final = 10
 
 
