@@ -17,7 +17,7 @@ from benchmarks.engines import AGENT, ENGINES, PEERS, POLITESSE, PROTEGO
 from benchmarks.explained import explanation, leniency
 from benchmarks.urls import UrlKind, fresh_urls, kind_of
 from politesse.origin import target_of
-from politesse.testing._literal import LiteralRules
+from politesse.testing.trace import LiteralRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.audit_log import AGENT, FLOOR_S, FORMAT, planted_log
 from benchmarks.table import table
 from politesse.audit import Audit, AuditOptions
-from politesse.audit._requests import Note
+from politesse.audit._logs import Note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

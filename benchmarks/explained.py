@@ -17,7 +17,7 @@ from benchmarks.engines import AGENT
 from politesse import Dialect
 from politesse.robots import RobotsTxt
 from politesse.robots.lexer import split_rows
-from politesse.testing._literal import LiteralRules
+from politesse.testing.trace import LiteralRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

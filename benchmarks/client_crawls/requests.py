@@ -17,8 +17,8 @@ from benchmarks.client_crawls.plan import (
     crawl_in_threads,
     gatekeeper,
 )
-from politesse.integrations.requests import RequestDisallowed
-from politesse.sync import Gate, PoliteAdapter
+from politesse.integrations.requests import PoliteAdapter, RequestDisallowed
+from politesse.sync import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

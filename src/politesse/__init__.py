@@ -13,14 +13,14 @@
     ledger/, audit/ a record of each decision; which requests in a log broke the rules
     signing/        signed requests, by which a site can tell who a crawler is
     metrics         figures of gates for Prometheus
-    sync/           the gate for threads
+    sync            the gate for threads
     testing/, cli/  for the tests of a crawler; the command ``politesse``
     robotrules      the interface of Perl's WWW::RobotRules
 
     _base/          texts, constants, checks and reasons that all packages share; it imports no other package
     _http/          HTTP: dates, freshness, rate limits, redirects, bodies, signatures (pure)
     _native/        the compiled core of robots/
-    _judge/         judges a log, for audit/, testing/ and the demo
+    _judge          judges a log, for audit/, testing/ and the demo
     _cache/         the copy of each robots.txt, fetched once and kept while fresh
     _pacing/        when the next request to a host may start
     _gate/          permission and turn for one URL; files that are fetched like pages: data.txt, tdmrep.json

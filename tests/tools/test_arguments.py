@@ -29,12 +29,13 @@ from politesse import (
 from politesse.fetch import AiohttpFetcher
 from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
+from politesse.integrations.requests import PoliteAdapter
 from politesse.options import Limit
 from politesse.page import PageDirectives, TdmRep, followable_links, response_usage, tdmrep_usage
 from politesse.robotrules import RobotRules
 from politesse.robots.explain import explain
 from politesse.stores import MemoryStore, SharedMemoryStore
-from politesse.sync import Gate, PoliteAdapter
+from politesse.sync import Gate
 from politesse.testing import ScriptedFetcher
 from tests.support.scripted import UA
 

@@ -30,7 +30,7 @@ from politesse.testing import (
     assert_polite,
 )
 from politesse.testing.answers import FILE, gzip_bomb, response
-from politesse.testing.faults import chain
+from politesse.testing.hostile import chain
 from politesse.verdict import AccessResult
 from tests.support.scripted import UA
 

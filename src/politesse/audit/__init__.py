@@ -9,7 +9,7 @@
     LogError      says why a log cannot be read, or proves nothing
 """
 
-from politesse.audit._audit import Audit, AuditOptions, Finding, HostAudit
-from politesse.audit._requests import LogError
+from politesse.audit._audit import Audit, Finding, HostAudit
+from politesse.audit._logs import AuditOptions, LogError
 
 __all__ = ["Audit", "AuditOptions", "Finding", "HostAudit", "LogError"]

@@ -2,11 +2,9 @@
 
 ::
 
-    app             the commands and their options, as typer reads them
-    check_command   explains a few URLs, with their pages and hosts
-    file_commands   explain and lint: one robots.txt, line by line
-    diff_command    the differences between two robots.txt
-    filter_command  any number of URLs, from standard input to standard output
+    app             the command line, which typer reads
+    check_command   check: a few URLs, with their pages and hosts; filter: any number, from standard input
+    file_commands   explain and lint: one robots.txt, line by line; diff: the differences between two
     crawl_command   crawls with PoliteQueue.crawl, and writes a line per URL
     progress        CrawlBar, a progress bar for programs that crawl; the table of the command
     guide_command   the guides in politesse/guides
@@ -14,9 +12,8 @@
     ledger_command  checks, shows and exports a ledger
     store_command   the records in a file of --store
     fleet_command   the hosts of a fleet
-    key_command     the keys that sign requests
-    bot_command     the card and the page of a bot
-    running         the gate and the event loop of a command, its exit code, and Ctrl-C
+    bot_command     the card and the page of a bot, and the keys that sign its requests
+    running         the options, the gate and the event loop of a command, its exit code, and Ctrl-C
     console         how the commands read and write
     demo/           a crawl of a small web on loopback, judged by the logs of its servers
 """

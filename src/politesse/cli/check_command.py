@@ -1,29 +1,59 @@
-"""``politesse check``: explains a few URLs, fetches their pages as in a crawl, and reports their hosts."""
+"""``politesse check`` explains a few URLs, pages and hosts; ``politesse filter`` copies the allowed URLs of a list."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from contextlib import nullcontext
+from collections import Counter
+from contextlib import ExitStack, aclosing, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import aiohttp
+import typer
 
 from politesse import AgentView, Disallowed, InvalidURL, Origin, PoliteSession, Verdict
-from politesse._base.text import printable
-from politesse.cli.console import as_lines, plain, record_of, say, say_json, say_record
-from politesse.cli.running import GateOptions, read_body
-from politesse.page import PageAnswer, PageDirectives, followable_links, is_html, response_usage
+from politesse._base.text import counted, printable
+from politesse.cli.console import (
+    BROKEN_PIPE,
+    MAX_LINE_BYTES,
+    OutputWriter,
+    as_lines,
+    descriptor,
+    errors,
+    lines,
+    output,
+    plain,
+    record_of,
+    say,
+    say_json,
+    say_record,
+)
+from politesse.cli.running import (
+    DEFAULT_PREFIX,
+    Agent,
+    AsJson,
+    FleetPrefix,
+    FleetURL,
+    GateOptions,
+    StoreFile,
+    Timeout,
+    file_option,
+    read_body,
+)
+from politesse.page import PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
 from politesse.usage import Purpose, Usage
 from politesse.usage.model import NOTHING_STATED, combine
 from politesse.verdict import UNDECIDED, Reason, url_to_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Generator
 
     from rich.console import Console
+    from rich.text import Text
 
     from politesse.status import HostStatus
 
@@ -31,42 +61,68 @@ _ERRORS: Final = 400  # this status and above are errors
 _SHOWN: Final = 10  # the text shows at most this many links and sitemaps; --json lists all
 
 
-async def print_verdicts(
-    options: GateOptions,
-    urls: Sequence[str],
-    out: Console,
-    err: Console,
+async def check(  # noqa: PLR0913 - the options of the command
+    urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs.")],
+    agent: Agent = "politesse",
+    timeout_s: Timeout = 30.0,
+    store: StoreFile = None,
+    fleet: FleetURL = None,
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
     *,
-    as_json: bool,
-    with_page: bool,
-    with_hosts: bool,
+    as_json: AsJson = False,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page",
+            help="Fetch each allowed page, in its turn. Report its directives for robots, its links to follow and its "
+            "usage preferences, and the sitemaps, tdmrep.json and data.txt of its site.",
+        ),
+    ] = False,
+    host: Annotated[
+        bool,
+        typer.Option(
+            "--host",
+            help="Then report for each host: its pace and the source of the pace, the time until which it is closed, "
+            "its waiting requests, the holder of its turn, and the state and age of its robots.txt.",
+        ),
+    ] = False,
 ) -> int:
-    """Print the verdicts on ``urls`` in their order, then their hosts, and return the exit code."""
-    faults = 0
+    """Report whether robots.txt allows each URL, which line decides, and how long the answer is valid.
+
+    Exit code: 0 if all URLs are allowed, 1 if one is disallowed, 2 if an argument is not a URL, or if a robots.txt or a
+    page cannot be fetched.
+
+    With --json: url, allowed, reason, agent, rule {line, field, value}, source {robots_url, result, status, final_url,
+    fetched, fresh_until, fault}, age_s, not_before, note; with --page also page. With --host, another object for each
+    host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
+    [{origin, result, status, fault, age_s, fetching, next_fetch}], fleet_wait {not_before, bound_by, held_by}.
+    """
+    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix)
+    out, err, faults = output(), errors(), 0
     async with options.gate() as gate:
         with err.status("fetching robots.txt") if err.is_terminal else nullcontext():
             verdicts = await gate.check_batch(urls)
-        pages = [asyncio.ensure_future(_page(gate, verdict, options, with_page=with_page)) for verdict in verdicts]
+        pages = [asyncio.ensure_future(_page(gate, verdict, options, with_page=page)) for verdict in verdicts]
         try:
-            for verdict, page in zip(verdicts, pages, strict=True):
+            for verdict, task in zip(verdicts, pages, strict=True):
                 if not as_json:
                     _explain(verdict, out)  # the verdict comes first, because the page may take a long time
-                with err.status("fetching pages") if err.is_terminal and not page.done() else nullcontext():
-                    record = await page
+                with err.status("fetching pages") if err.is_terminal and not task.done() else nullcontext():
+                    record = await task
                 faults += record is not None and bool(record["fault"])
                 if as_json:
-                    say_json(out, verdict_record(verdict) | ({"page": record} if with_page else {}))
+                    say_json(out, verdict_record(verdict) | ({"page": record} if page else {}))
                 elif record is not None:
                     shown = {name: record[name][:_SHOWN] for name in ("links", "sitemaps")}
                     say(out, "\n".join(as_lines({"page": record | shown})))
         finally:
-            for page in pages:
-                page.cancel()
+            for task in pages:
+                task.cancel()
             await asyncio.gather(*pages, return_exceptions=True)
-        for verdict in verdicts if with_hosts else ():
+        for verdict in verdicts if host else ():
             if verdict.reason is not Reason.INVALID_URL:  # the store may keep a closure of a host that was not asked
                 await gate.state.pacer.closed_until(Origin.of(verdict.url).pacing_host)
-        for status in gate.hosts().values() if with_hosts else ():
+        for status in gate.hosts().values() if host else ():
             _print_host(_host_record(status), out, as_json=as_json)
     if faults or any(verdict.reason in UNDECIDED for verdict in verdicts):
         return 2
@@ -152,7 +208,7 @@ async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, 
     usage = combine([NOTHING_STATED if stated is None else stated, *page.usages])
     directives = page.directives
     return page.record | {
-        "answers": {} if page.record["fault"] else dict(map(_answer, _answers(directives))),
+        "answers": {} if page.record["fault"] else _answers(directives),
         "statements": list(dict.fromkeys(map(str, directives.statements))),
         "description": directives.description or None,
         "keywords": ", ".join(directives.keywords) or None,
@@ -229,17 +285,134 @@ def _directives(
     return replace(page, truncated=page.truncated or len(body) > MAX_BYTES), links
 
 
-def _answers(page: PageDirectives) -> list[PageAnswer]:
-    """Return the permissions of a page at the present time."""
-    return [
-        page.may_index(time.time()),
-        page.may_follow,
-        page.may_archive,
-        page.may_snippet,
-        page.may_translate,
-        page.may_index_images,
-    ]
+def _answers(page: PageDirectives) -> dict[str, Any]:
+    """Return the permissions of a page at the present time, by what they permit."""
+    may_use = (page.may_archive, page.may_snippet, page.may_translate, page.may_index_images)
+    return {
+        one.to.replace(" ", "_"): {"allowed": one.allowed, "against": [str(said) for said in one.against]}
+        for one in (page.may_index(time.time()), page.may_follow, *may_use)
+    }
 
 
-def _answer(answer: PageAnswer) -> tuple[str, dict[str, Any]]:
-    return answer.to.replace(" ", "_"), {"allowed": answer.allowed, "against": [str(one) for one in answer.against]}
+_ALLOWED, _DISALLOWED, _UNDECIDED = "allowed", "disallowed", "could not be decided"
+_LAST_FLUSH_S: Final = 1.0
+_MAX_REASONS: Final = 10
+_MAX_SHOWN: Final = 200  # the URL or line of a reason is cut to this many characters
+
+
+@dataclass(slots=True)
+class Tally:
+    """The number of URLs for each answer.
+
+    Attributes:
+        counts: maps each answer to its number of URLs; a line that is not a URL counts as undecided.
+        reasons: the reasons for the first ten undecided answers. The key is the URL of the robots.txt, or the line if
+            the line is not a URL.
+        ending: why the command ended before the end of the input; else empty.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, str] = field(default_factory=dict)
+    ending: str = ""
+    started_mono: float = field(default_factory=time.monotonic)
+
+    def count(self, verdict: Verdict) -> None:
+        """Add a verdict."""
+        answer = _ALLOWED if verdict else _UNDECIDED if verdict.reason in UNDECIDED else _DISALLOWED
+        self.counts[answer] += 1
+        if answer is _UNDECIDED and len(self.reasons) < _MAX_REASONS:
+            where = verdict.url if verdict.source is None else verdict.source.robots_url
+            self.reasons[printable(where[:_MAX_SHOWN])] = reason_of(verdict)
+
+    def summary(self) -> Text:
+        """Return the tally as one line, and below it the reasons why some URLs could not be decided."""
+        elapsed_s = time.monotonic() - self.started_mono
+        counts = ", ".join(f"{self.counts[answer]:,} {answer}" for answer in (_ALLOWED, _DISALLOWED, _UNDECIDED))
+        judged, ending = counted(self.counts.total(), "URL"), self.ending and f"; {self.ending}"
+        reasons = [f"\n  {where}: {reason}" for where, reason in self.reasons.items()]
+        more = ["\n  ..."] if len(reasons) == _MAX_REASONS else []
+        return plain("".join([f"{judged} in {elapsed_s:.1f} s: {counts}{ending}", *reasons, *more]))
+
+
+async def filter_urls(
+    agent: Agent = "politesse",
+    timeout_s: Timeout = 30.0,
+    rejected: Annotated[
+        Path | None,
+        file_option("Write the other URLs here, each with a tab and the reason."),
+    ] = None,
+    store: StoreFile = None,
+    fleet: FleetURL = None,
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
+) -> int:
+    """Copy each allowed URL from standard input, one per line, to standard output, as soon as it is decided.
+
+    The order of the URLs changes. Empty lines, and lines that begin with #, are skipped.
+
+    Exit code: 0 if each URL was decided, allowed or not; 2 if a URL could not be decided.
+    """
+    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix)
+    err, tally = errors(), Tally()
+    with ExitStack() as stack:
+        stack.callback(lambda: say(err, tally.summary()))
+        try:
+            others = nullcontext() if rejected is None else _opened(rejected)
+            stdin, stdout = descriptor(sys.stdin), descriptor(sys.stdout)
+            out, aside = stack.enter_context(closing(OutputWriter(stdout))), stack.enter_context(others)
+            async with options.gate() as gate:
+                await filter_lines(gate, stdin, out, aside, tally)
+        except BrokenPipeError:
+            tally.ending = "stopped, because the output was closed"
+            return BROKEN_PIPE
+        except OSError as error:
+            tally.ending = f"stopped by an error: {printable(str(error))}"
+            return 2
+        except asyncio.CancelledError:
+            tally.ending = "interrupted"
+            raise
+    return 2 if tally.counts[_UNDECIDED] else 0
+
+
+async def filter_lines(
+    gate: AgentView, source_fd: int, out: OutputWriter, rejected: OutputWriter | None, tally: Tally
+) -> None:
+    """Judge every line of ``source_fd``, and write it to ``out`` or ``rejected`` when decided; raises OSError."""
+    writers = [writer for writer in (out, rejected) if writer is not None]
+    try:
+        async with aclosing(gate.filter(url_lines(source_fd), key=url_of)) as judged:
+            async for line, verdict in judged:
+                tally.count(verdict)
+                if verdict.allowed:
+                    await out.write(line + b"\n")
+                elif rejected is not None:
+                    await rejected.write(b"%b\t%b\n" % (line, verdict.reason.encode()))
+    except BaseException:  # try for a short time to write the verdicts so far
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LAST_FLUSH_S):
+                await _flush(writers)
+        raise
+    await _flush(writers)
+
+
+async def url_lines(source_fd: int) -> AsyncGenerator[bytes, None]:
+    """Yield the lines of a list of URLs, without the comments, which begin with ``#``."""
+    async with aclosing(lines(source_fd)) as given:
+        async for line in given:
+            if not line.startswith(b"#"):
+                yield line
+
+
+async def _flush(writers: list[OutputWriter]) -> None:
+    for writer in writers:
+        await writer.flush()
+
+
+def url_of(line: bytes) -> str:
+    """Return the line as text; empty for a line that was cut off, because such a line is not a URL."""
+    return line.decode("utf-8", "surrogateescape") if len(line) <= MAX_LINE_BYTES else ""
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[OutputWriter, None, None]:
+    with path.open("wb", buffering=0) as file, closing(OutputWriter(file.fileno())) as writer:
+        yield writer

@@ -14,16 +14,29 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext,
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import aiohttp
+import typer
 
-from politesse import FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
+from politesse import FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession, __version__
 from politesse._base.text import counted, printable
 from politesse._gate.identity import Identity
-from politesse.cli.console import BROKEN_PIPE, STANDARD, OutputWriter, descriptor, say, write_all
+from politesse.cli.console import BROKEN_PIPE, STANDARD, OutputWriter, descriptor, errors, say, write_all
 from politesse.cli.progress import LONG_S, CrawlView, bar_with_notes, rough
-from politesse.cli.running import GateOptions, read_body
+from politesse.cli.running import (
+    DEFAULT_PREFIX,
+    FleetPrefix,
+    FleetURL,
+    GateOptions,
+    StoreFile,
+    checked_arguments,
+    file_option,
+    number_option,
+    read_body,
+    seconds_option,
+)
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
 from politesse.fetch._addresses import is_public
@@ -38,7 +51,6 @@ from politesse.queue._web import normal_form
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from aiohttp import ClientResponse
     from rich.console import Console
@@ -50,6 +62,85 @@ if TYPE_CHECKING:
     Shown = Callable[[CrawlProgress], None]
 
 DEFAULT_MAX_PAGES: Final = 1_000
+CRAWLER: Final = f"politesse/{__version__} (crawl)"
+
+Sent = Annotated[
+    str,
+    typer.Option(
+        metavar="UA",
+        help="The User-Agent of your crawler: it is sent with every request, and its product token selects the "
+        "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
+    ),
+]
+Sitemaps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sitemaps",
+        metavar="URL",
+        help="Start from the pages in the sitemaps of this site, too: the sitemaps that its robots.txt lists, or "
+        "/sitemap.xml. A URL with a path is a sitemap file. May be given several times.",
+    ),
+]
+MaxPages = Annotated[
+    int | None,
+    number_option(
+        f"Stop after N pages.  [default: no limit; {DEFAULT_MAX_PAGES:,} with --any-host]", show_default=False
+    ),
+]
+Depth = Annotated[
+    int | None,
+    number_option(
+        "Follow at most N links from a start URL to a page.  [default: no limit]", least=0, show_default=False
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="Follow only links and redirects to this host (example.com), to a domain with all its hosts "
+        "(.example.com), or to a path as in robots.txt (/docs/*.html$, example.com/docs/). May be repeated: one of "
+        "the patterns must match.",
+    ),
+]
+Deny = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="Follow no links that match this pattern. May be repeated.")
+]
+MaxPerHost = Annotated[int | None, number_option("Request N pages of each host at most.")]
+Time = Annotated[float | None, seconds_option("Begin no more requests after this time.")]
+MinDelay = Annotated[
+    float,
+    seconds_option(
+        "Pause between two requests to a host at least this long; longer if its robots.txt or its answers require it.",
+        least=0.0,
+    ),
+]
+Out = Annotated[Path | None, file_option("Write one JSON object per URL here; - for stdout.", allow_dash=True)]
+Warc = Annotated[Path | None, file_option("Keep the pages in this new WARC file, compressed if it ends with .gz.")]
+Ledger = Annotated[Path | None, file_option("Record each decision and each request in this ledger.")]
+Journal = Annotated[
+    Path | None,
+    file_option("Keep the URLs in this file: the same command continues a crawl that was stopped or killed."),
+]
+Resume = Annotated[
+    Path | None, file_option("Go on with the crawl of this journal; URLs are not needed. Repeat the other options.")
+]
+SameHost = Annotated[
+    bool,
+    typer.Option(
+        "--same-host/--any-host",
+        help="Follow only links to the hosts of the URLs, to the hosts that the URLs redirect to, and to the hosts "
+        "that --allow names; or follow links to any host. Redirects are followed to any host, unless --allow or --deny "
+        "forbids it.",
+    ),
+]
+AllowPrivate = Annotated[
+    bool,
+    typer.Option(
+        "--allow-private",
+        help="Request private addresses, too, such as those of your own network. Without this option they are "
+        "requested only if the host of one of the URLs has a private address.",
+    ),
+]
 _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
 _ERRORS: Final = 400  # an answer with this status or above is an error page, whose links are not followed
 _START: Final = ""  # the queue item of a start URL; a link's queue item is the host of the link, also after redirects
@@ -59,8 +150,6 @@ _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
 _MAX_NAMED: Final = 10  # the summary names at most this many sites
-
-
 _RECENT: Final = 10
 
 
@@ -255,8 +344,92 @@ class CrawlPlan:
         return True
 
 
-async def crawl_urls(plan: CrawlPlan, err: Console) -> int:
-    """Crawl, print a summary to ``err``, and return the exit code; raises OSError if ``plan.out`` cannot be opened."""
+def journal_of(journal: Path | None, resume: Path | None, *, has_urls: bool) -> Path | None:
+    """Return the journal that the options name.
+
+    Raises:
+        ConfigurationError: there are neither URLs nor a journal to resume, both options name a journal, or the journal
+            to resume does not exist.
+    """
+    if journal is not None and resume is not None:
+        raise ConfigurationError("--journal and --resume name the same file: give one of them")
+    if resume is not None and not resume.exists():
+        raise ConfigurationError(f"--resume {resume}: there is no such file; --journal begins one")
+    if not has_urls and resume is None:
+        raise ConfigurationError(
+            "Missing argument URL: give one, or --sitemaps, or --resume with the journal of an earlier crawl"
+        )
+    return journal or resume
+
+
+async def crawl(  # noqa: PLR0913 - the options of the command
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")
+    ] = None,
+    agent: Sent = CRAWLER,
+    timeout_s: Annotated[float, seconds_option("For one page, and for one robots.txt.", "--timeout")] = 30.0,
+    max_pages: MaxPages = None,
+    workers: Annotated[int, number_option("Request N hosts at once.", max=1_000)] = 20,
+    out: Out = None,
+    journal: Journal = None,
+    resume: Resume = None,
+    *,
+    warc: Warc = None,
+    depth: Depth = None,
+    allow: Allow = None,
+    deny: Deny = None,
+    max_per_host: MaxPerHost = None,
+    time: Time = None,
+    min_delay: MinDelay = 1.0,
+    store: StoreFile = None,
+    fleet: FleetURL = None,
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
+    same_host: SameHost = True,
+    allow_private: AllowPrivate = False,
+    sitemaps: Sitemaps = None,
+    ledger: Ledger = None,
+) -> int:
+    """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
+
+    Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
+    a table shows the progress. After Ctrl-C the crawl still writes its records and its summary; a second Ctrl-C ends
+    the program at once.
+
+    Exit code: 0 if all URLs, or --max-pages pages, are done. 1 if a URL failed or was given up, or if a URL on the
+    command line is disallowed. (A URL is given up if its robots.txt is unreachable, or if its site makes the crawl wait
+    too long.) 3 if a site refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
+
+    With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, request_s,
+    elapsed_s, links, queued; redirect: status, location, started, request_s, elapsed_s; sitemap: status, started,
+    request_s, elapsed_s; failed: error, status, hops, attempt, depth, started, request_s, elapsed_s; disallowed,
+    given-up, refused: reason, rule {line, field, value}, robots_url, note; left: no other keys. request_s lasts until
+    the answer was read, elapsed_s until the URL was done. With a journal, the remaining URLs (outcome left) are not
+    recorded, and a continued crawl appends to the file of --out. --warc keeps the first 8 MiB of each page.
+    """
+    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix)
+    with checked_arguments():
+        journal = journal_of(journal, resume, has_urls=bool(urls or sitemaps))
+        plan = CrawlPlan(
+            urls or [],
+            options,
+            agent,
+            workers,
+            same_host,
+            allow_private,
+            max_pages,
+            depth,
+            allow,
+            deny or (),
+            max_per_host,
+            time,
+            min_delay,
+            out=out,
+            warc=warc,
+            journal=journal,
+            sitemaps=sitemaps or (),
+            ledger=ledger,
+        )
+    err = errors()
     goes_on = plan.journal is not None and plan.journal.exists()
     with opened(plan.out, append=goes_on) as file:
         records = CrawlRecords(file, plan.urls)
@@ -428,7 +601,7 @@ class CrawlRun:
             return nullcontext(lambda _: None)
         if to_output or not self._err.is_terminal:
             return bar_with_notes(self._err)
-        return CrawlView(self._err, gate, queue, self._records).shown()
+        return CrawlView(self._err, gate, queue, self._records.recent).shown()
 
     async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> dict[str, object]:
         """Queue the links of a page, and return the members of the page's record that describe its content."""

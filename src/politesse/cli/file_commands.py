@@ -1,19 +1,36 @@
-"""``politesse explain`` and ``politesse lint``: show which lines of a robots.txt decide, and its mistakes."""
+"""``politesse explain``, ``lint`` and ``diff``: show which lines of a robots.txt decide, its mistakes, and changes."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from politesse import Dialect, RobotsTxt, Verdict
 from politesse._base.text import printable
-from politesse.cli.check_command import reason_of, verdict_record
-from politesse.cli.console import plain, read_start, record_of, say, say_json
-from politesse.cli.running import MAX_READ_BYTES, GateOptions, OneFetch
-from politesse.errors import InvalidURL
+from politesse.cli.check_command import reason_of, url_lines, url_of, verdict_record
+from politesse.cli.console import STANDARD, errors, output, plain, read_start, record_of, say, say_json
+from politesse.cli.running import (
+    MAX_READ_BYTES,
+    Agent,
+    AsJson,
+    GateOptions,
+    InDialect,
+    OneFetch,
+    Timeout,
+    checked_arguments,
+)
+from politesse.errors import ConfigurationError, InvalidURL
 from politesse.origin import Origin
+from politesse.robots.agents import EVERYBODY
+from politesse.robots.changes import RobotsChange, RobotsDiff
 from politesse.robots.explain import Explanation, explain
 from politesse.robots.lexer import cut_at_line_end, decode, split_rows
 from politesse.robots.line import Quirk
@@ -22,8 +39,6 @@ from politesse.usage.model import NOTHING_STATED, Purpose
 from politesse.verdict import UNDECIDED, AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
     from rich.text import Text
 
@@ -50,20 +65,34 @@ class _Explained:
 
 
 async def explain_url(
-    options: GateOptions, url: str, file: str | None, dialects: list[Dialect], out: Console, *, as_json: bool
+    url: Annotated[str, typer.Argument(metavar="URL", help="An absolute http or https URL.")],
+    agent: Agent = "politesse",
+    file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Read this file instead of the site's robots.txt; - for standard input."),
+    ] = None,
+    dialect: InDialect = Dialect.RFC9309,
+    timeout_s: Timeout = 30.0,
+    *,
+    all_dialects: Annotated[
+        bool,
+        typer.Option(
+            "--all-dialects", help="Print one line for each dialect, with a star if it differs from --dialect."
+        ),
+    ] = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Print the verdict on ``url`` in a dialect, or a line for each of several dialects.
+    """Show robots.txt with the groups that apply, the rules that match, the deciding rule, and why.
 
-    The robots.txt is read from ``file``, or fetched once.
+    Exit code: 0 if the URL is allowed, 1 if it is disallowed, 2 if the answer could not be decided.
 
-    Returns:
-        The exit code, which the first dialect decides.
-
-    Raises:
-        InvalidURL: ``url`` is not an absolute http or https URL.
-        OSError: the file cannot be read.
+    With --json, for each dialect: the keys of politesse check, then dialect, groups [{agents, lines}], matches [{line,
+    field, value, length}], usage, licenses.
     """
-    answers, body = await _judge(options, url, file, dialects)
+    options = GateOptions.of(agent, timeout_s)
+    dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
+    out = output()
+    answers, body = await _answers(options, url, file, dialects)
     first = answers[0]
     if as_json:
         for answer in answers:
@@ -80,7 +109,7 @@ async def explain_url(
     return 0 if first.verdict else 1
 
 
-async def _judge(
+async def _answers(
     options: GateOptions, url: str, file: str | None, dialects: list[Dialect]
 ) -> tuple[list[_Explained], bytes]:
     """Return the verdict in each dialect, and the robots.txt that all dialects read."""
@@ -211,20 +240,39 @@ def _as_record(answer: _Explained) -> dict[str, Any]:
     }
 
 
+def _show_codes(wanted: bool) -> None:  # noqa: FBT001 - typer passes it by position
+    if wanted:
+        widest = max(map(len, CODES))
+        for name, code in CODES.items():
+            say(output(), f"{name:{widest}}  {code.severity:7}  {code.meaning}")
+        raise typer.Exit
+
+
 async def lint_all(
-    options: GateOptions, sources: Sequence[str], dialect: Dialect, out: Console, err: Console, *, as_json: bool
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|URL",
+            help="Files, - for standard input, or http(s) URLs of sites, whose robots.txt is fetched.",
+        ),
+    ],
+    dialect: InDialect = Dialect.RFC9309,
+    timeout_s: Timeout = 30.0,
+    *,
+    as_json: AsJson = False,
+    codes: Annotated[
+        bool, typer.Option("--codes", callback=_show_codes, is_eager=True, help="List the codes and what they mean.")
+    ] = False,
 ) -> int:
-    """Print the mistakes in files and sites, in the order of ``sources``, and return the exit code.
+    """Report mistakes in robots.txt, rules that never take effect, and lines that other parsers would misread.
 
-    With ``as_json`` each diagnostic is one object on one line::
+    Exit code: 0 without errors, even with warnings; 1 with errors; 2 if a file or a site could not be read.
 
-        file      the argument; for a site the URL of its robots.txt
-        line      from 1
-        column    from 1, in characters
-        severity  "error", "warning" or "note"
-        code      as --codes lists it
-        message   a sentence
+    With --json: file, line, column, severity, code, message.
     """
+    del codes  # handled by _show_codes, the callback of the option
+    options = GateOptions.of("politesse", timeout_s)
+    out, err = output(), errors()
     counts: Counter[Severity] = Counter()
     unread = False
     for source in sources:
@@ -250,13 +298,6 @@ async def lint_all(
     return 1 if counts[Severity.ERROR] else 0
 
 
-def print_codes(out: Console) -> None:
-    """Print every code with its severity and meaning."""
-    widest = max(map(len, CODES))
-    for name, code in CODES.items():
-        say(out, f"{name:{widest}}  {code.severity:7}  {code.meaning}")
-
-
 async def read_robots(options: GateOptions, source: str, dialect: Dialect) -> tuple[str, bytes, Origin | None]:
     """Return the name, the robots.txt and the origin of a source; raises OSError and InvalidURL."""
     if _URL.match(source) is None:
@@ -275,3 +316,76 @@ def problem_of(source: str, error: OSError | InvalidURL) -> str:
     if isinstance(error, FileNotFoundError):
         return f"no such file; for the robots.txt of a site, write https://{source}"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+_MAX_AGENTS: Final = 10
+_TIMEOUT_S: Final = 30.0
+
+Source = Annotated[str, typer.Argument(metavar="FILE|URL", help="A file, - for standard input, or the URL of a site.")]
+Agents = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--agent", metavar="TOKEN", help="Only for this crawler; may be repeated. * for all that no group names."
+    ),
+]
+Urls = Annotated[
+    typer.FileBinaryRead | None,
+    typer.Option("--urls", metavar="FILE", help="Also judge each URL of this list by both files."),
+]
+
+
+async def diff(
+    before: Source, after: Source, agent: Agents = None, urls: Urls = None, *, as_json: AsJson = False
+) -> int:
+    """Show the rules, delays and sitemaps that differ between two robots.txt, and the URLs with different answers.
+
+    The order and the repetition of rules do not matter. A rule that changes no answer is shown with "no effect".
+    Without --agent, the files are compared for each crawler that they name, and for all others (*).
+
+    Exit code: 0 if the files are equal in effect, 1 if they differ, 2 if a file, or a URL of the list, cannot be read.
+
+    With --json: kind (rule, directive or decision), agents, subject, before {text, line}, after {text, line},
+    has_effect, times.
+    """
+    with checked_arguments():
+        if before == after == STANDARD:
+            raise ConfigurationError("standard input (-) can be read only once")
+        tokens = tokens_of(agent)
+    files: list[RobotsTxt] = []
+    for source in (before, after):
+        try:
+            _, body, _ = await read_robots(GateOptions.of("politesse", _TIMEOUT_S), source, Dialect.RFC9309)
+        except (OSError, InvalidURL) as error:
+            raise ConfigurationError(f"{source}: {problem_of(source, error)}") from error
+        files.append(RobotsTxt.parse(body))
+    compared = RobotsDiff(files[0], files[1], tokens)
+    changes = list(compared.changes())
+    print_changes(changes, as_json=as_json)
+    code = int(any(change.has_effect for change in changes))
+    if urls is not None:
+        async with aclosing(url_lines(urls.fileno())) as lines:
+            async for line in lines:
+                try:
+                    print_changes(compared.decisions(url_of(line)), as_json=as_json)
+                except InvalidURL as error:
+                    say(errors(), f"politesse: {printable(str(error))}", "red")
+                    code = 2
+    if not code and not as_json:
+        say(output(), "equal in effect")
+    return code
+
+
+def tokens_of(agents: Iterable[str] | None) -> list[str]:
+    """Return the product tokens of ``--agent``; raises BadParameter."""
+    return [name if name == EVERYBODY else GateOptions.of(name, _TIMEOUT_S).token for name in agents or ()]
+
+
+def print_changes(changes: Iterable[RobotsChange], *, as_json: bool) -> None:
+    """Print changes as lines of JSON, or as text below the names of their crawlers."""
+    out = output()
+    for agents, alike in groupby(changes, attrgetter("agents")):
+        if not as_json:
+            names = ", ".join(agents[:_MAX_AGENTS]) + (", ..." if len(agents) > _MAX_AGENTS else "")
+            say(out, f"{printable(names) or 'all crawlers'}:", "bold")
+        for change in alike:
+            say_json(out, asdict(change)) if as_json else say(out, f"  {printable(str(change))}")

@@ -1,4 +1,4 @@
-"""``politesse fleet``: the hosts of a fleet; and the options that name a fleet."""
+"""``politesse fleet``: the hosts of a fleet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from politesse._base.text import counted, needing, printable
 from politesse.cli.console import as_lines, errors, output, say, say_json
-from politesse.cli.running import AsJson, checked_arguments
+from politesse.cli.running import DEFAULT_PREFIX, REDIS_URL, AsJson, FleetPrefix, checked_arguments
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions
 from politesse.origin import Origin
@@ -26,30 +26,12 @@ app: typer.Typer = typer.Typer(
     no_args_is_help=True,
 )
 
-_URL = "As redis://host:6379/0; also rediss://, unix://, redis+sentinel:// and redis+cluster://."
-
-FleetURL = Annotated[
-    str | None,
-    typer.Option(
-        "--fleet",
-        metavar="URL",
-        envvar="POLITESSE_FLEET",
-        help=f"Share the pace of each host, and each robots.txt, with all processes that name this Redis. {_URL}",
-    ),
-]
-FleetPrefix = Annotated[
-    str,
-    typer.Option(
-        "--fleet-prefix", metavar="TEXT", help="The prefix of its keys: give each fleet on the same Redis its own."
-    ),
-]
-DEFAULT_PREFIX = FleetOptions().prefix
-
 
 @app.command()
 async def status(
     url: Annotated[
-        str, typer.Option("--fleet", metavar="URL", envvar="POLITESSE_FLEET", help=f"The Redis of the fleet. {_URL}")
+        str,
+        typer.Option("--fleet", metavar="URL", envvar="POLITESSE_FLEET", help=f"The Redis of the fleet. {REDIS_URL}"),
     ],
     hosts: Annotated[
         list[str] | None,

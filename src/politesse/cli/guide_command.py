@@ -10,13 +10,11 @@ import shlex
 import shutil
 import signal
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import Annotated, Final
 
-from politesse.cli.console import plain, say
-from politesse.errors import ConfigurationError
+import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from politesse.cli.console import output, plain, say
 
 TOPICS: Final = (
     "asking",
@@ -56,24 +54,25 @@ _SECTION_LINK = re.compile(r"\[([^\]]+)\]\(#[^)]*\)")
 _GUIDE_LINK = re.compile(r"(\(?)\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)(\)?)")
 
 
-def print_topics(out: Console) -> None:
-    """Print each topic with the title of its guide."""
-    widest = max(map(len, TOPICS))
-    for topic in TOPICS:
-        title = _read(topic).partition("\n")[0].removeprefix("# ")
-        say(out, f"{topic:{widest}}  {title}")
+def guide(
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="One of the topics; without, list them.")] = None,
+) -> None:
+    """Show a guide, or list the guides.
 
-
-def print_guide(topic: str, out: Console) -> None:
-    """Print a guide as Markdown, in a pager if it is longer than the screen of a terminal.
-
-    Raises:
-        ConfigurationError: no guide has that name.
+    Each guide has one topic, with programs to copy. A guide is Markdown. A guide that is longer than the terminal is
+    shown by the program in $PAGER (by default less).
     """
+    out = output()
+    if topic is None:
+        widest = max(map(len, TOPICS))
+        for name in TOPICS:
+            title = _read(name).partition("\n")[0].removeprefix("# ")
+            say(out, f"{name:{widest}}  {title}")
+        return
     if topic not in TOPICS:
         similar = " or ".join(difflib.get_close_matches(topic.lower(), TOPICS))
         nearest = f"Did you mean {similar}? " if similar else ""
-        raise ConfigurationError(f"There is no guide {topic!r}. {nearest}`politesse guide` lists all topics.")
+        raise typer.BadParameter(f"There is no guide {topic!r}. {nearest}`politesse guide` lists all topics.")
     text = _with_commands(_read(topic))
     command = shlex.split(os.environ.get("PAGER") or "less")
     fits = text.count("\n") < out.height

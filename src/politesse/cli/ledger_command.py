@@ -16,11 +16,11 @@ import typer
 from politesse import Origin, RobotsTxt
 from politesse._base.text import counted, printable
 from politesse.cli.console import as_text, errors, output, record_of, say, say_json, say_record
-from politesse.cli.diff_command import Agents, print_changes, tokens_of
+from politesse.cli.file_commands import Agents, print_changes, tokens_of
 from politesse.cli.running import AsJson, checked_arguments
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.ledger import LedgerReader, Snapshot, verify
-from politesse.ledger._rows import content_read
+from politesse.ledger._file import content_read
 from politesse.origin import split
 from politesse.robots.changes import FileStatement, RobotsChange, RobotsDiff, answer_of
 from politesse.verdict import ALLOWING, AccessResult, Reason, utc

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Self
 
 from rich.cells import cell_len
@@ -22,10 +23,9 @@ from politesse.queue._crawl_results import finished_words
 from politesse.verdict import CLOSED, Bound, utc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from politesse import Gatekeeper, PoliteQueue
-    from politesse.cli.crawl_command import CrawlRecords
     from politesse.status import HostStatus
 
 _LINE_EVERY_S: Final = 5.0
@@ -140,14 +140,16 @@ class CrawlView:
         console: a terminal.
         gate: reports the state of each host.
         queue: counts the URLs of each host.
-        records: has the last URLs that were finished.
+        recent: the last outcomes, the newest first, each as a word and a URL.
     """
 
-    def __init__(self, console: Console, gate: Gatekeeper, queue: PoliteQueue[str], records: CrawlRecords) -> None:
+    def __init__(
+        self, console: Console, gate: Gatekeeper, queue: PoliteQueue[str], recent: Iterable[tuple[str, str]]
+    ) -> None:
         self._console = console
         self._gate = gate
         self._queue = queue
-        self._records = records
+        self._recent = recent
         now = queue.statistics()
         self._progress = CrawlProgress(queued=now.queued, hosts=now.hosts)
         self._started_mono = time.monotonic()
@@ -231,7 +233,7 @@ class CrawlView:
         return table
 
     def _last(self, lines: int, width: int) -> Sequence[Text]:
-        last = [_shown(f"{word:>{_WORD}}  {url}") for word, url in list(self._records.recent)[:lines]]
+        last = [_shown(f"{word:>{_WORD}}  {url}") for word, url in islice(self._recent, lines)]
         for line in last:
             line.truncate(width - _GAP, overflow="ellipsis")  # leaves room for the ^C of the terminal
         return last

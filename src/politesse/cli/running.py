@@ -1,4 +1,4 @@
-"""The common parts of the commands: the options of the gate, the event loop, the exit code, and Ctrl-C."""
+"""The common parts of the commands: shared options, the gate, the event loop, the exit code, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import warnings
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
@@ -31,15 +32,64 @@ from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-    from pathlib import Path
     from types import FrameType
 
     from aiohttp import StreamReader
 
 
+def file_option(text: str, *names: str, **more: Any) -> object:  # noqa: ANN401 - the arguments of typer.Option
+    """Return the option for the path of a file."""
+    return typer.Option(*names, metavar="FILE", dir_okay=False, help=text, **more)
+
+
+def number_option(text: str, *names: str, least: int = 1, **more: Any) -> object:  # noqa: ANN401 - as above
+    """Return the option for a whole number."""
+    return typer.Option(*names, metavar="N", min=least, help=text, **more)
+
+
+def seconds_option(text: str, *names: str, least: float = 0.001) -> object:
+    """Return the option for a time in seconds."""
+    return typer.Option(*names, metavar="SECONDS", min=least, help=text)
+
+
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line instead, with the keys named above.")
 ]
+
+Agent = Annotated[
+    str,
+    typer.Option(
+        metavar="TOKEN_OR_UA",
+        help="Judge for this product token, or for the product token of this User-Agent. The requests for robots.txt "
+        "have politesse's own User-Agent.",
+    ),
+]
+InDialect = Annotated[
+    Dialect,
+    typer.Option("--dialect", metavar="NAME", help=f"Read as one of {', '.join(one.value for one in Dialect)}."),
+]
+StoreFile = Annotated[
+    Path | None, file_option("Keep each robots.txt and the state of each host in this file, for later runs.", "--store")
+]
+Timeout = Annotated[float, seconds_option("For one robots.txt with its redirects.", "--timeout")]
+REDIS_URL = "As redis://host:6379/0; also rediss://, unix://, redis+sentinel:// and redis+cluster://."
+
+FleetURL = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        metavar="URL",
+        envvar="POLITESSE_FLEET",
+        help=f"Share the pace of each host, and each robots.txt, with all processes that name this Redis. {REDIS_URL}",
+    ),
+]
+FleetPrefix = Annotated[
+    str,
+    typer.Option(
+        "--fleet-prefix", metavar="TEXT", help="The prefix of its keys: give each fleet on the same Redis its own."
+    ),
+]
+DEFAULT_PREFIX = FleetOptions().prefix
 
 USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 

@@ -14,7 +14,7 @@ from politesse._base.constants import DAY_S, PACE_KEYS
 from politesse._base.text import counted, printable
 from politesse._cache.codec import decode, decode_state
 from politesse.cli.console import as_lines, as_text, errors, output, record_of, say, say_json, say_record
-from politesse.cli.running import AsJson, checked_arguments
+from politesse.cli.running import AsJson, checked_arguments, file_option, number_option
 from politesse.errors import ConfigurationError, StoreError
 from politesse.origin import Origin
 from politesse.stores import SqliteStore, StoredRecord
@@ -27,9 +27,7 @@ app: typer.Typer = typer.Typer(
     no_args_is_help=True,
 )
 
-StoreFile = Annotated[
-    Path, typer.Option("--store", metavar="FILE", exists=True, dir_okay=False, help="The file of the store.")
-]
+StoreFile = Annotated[Path, file_option("The file of the store.", "--store", exists=True)]
 
 
 @app.command()
@@ -114,9 +112,7 @@ async def prune(
         float | None,
         typer.Option(metavar="DAYS", min=0.0, help="Delete the records that were stored longer ago."),
     ] = None,
-    max_bytes: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Keep the newest records, N bytes in all.")
-    ] = None,
+    max_bytes: Annotated[int | None, number_option("Keep the newest records, N bytes in all.", least=0)] = None,
 ) -> int:
     """Delete old records, and make the file smaller. A closed host whose record is deleted counts as open."""
     if max_age is None and max_bytes is None:

@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
 
+from politesse.fetch._aiohttp_internals import given_resolver
 from politesse.fetch._lookups import SystemResolver
 from politesse.ports import FaultKind, Resolver
 
@@ -71,10 +71,8 @@ class _ConnectorResolver:
 
 def resolver_of(connector: aiohttp.BaseConnector | None) -> Resolver:
     """Return the resolver of a user's connector, or a SystemResolver if the connector has only the default resolver."""
-    resolver = getattr(connector, "_resolver", None)  # aiohttp has no public attribute for the resolver
-    if isinstance(resolver, AbstractResolver) and not isinstance(resolver, ThreadedResolver):
-        return _ConnectorResolver(resolver)
-    return SystemResolver()
+    resolver = given_resolver(connector)
+    return SystemResolver() if resolver is None else _ConnectorResolver(resolver)
 
 
 class OnlyPrivateAddresses(OSError):

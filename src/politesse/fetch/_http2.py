@@ -1,8 +1,12 @@
-"""Resets HTTP/2 requests that httpx or httpx2 has given up. This module imports neither library.
+"""The internals of httpx, httpx2 and their httpcore: no other module uses an undocumented name of these libraries.
 
-RFC 9113 5.1: a server goes on with its answer until the client resets the stream. If a response is closed early, or a
-request is cancelled or times out, httpcore and httpcore2 forget its stream, and send no reset. The turn of the request
-must not end before the reset was sent, because the server would work on this request and on the next one.
+This module imports none of them. They may change these names in any version; the names are the same in httpx 0.28 with
+httpcore 1.0.9, and in httpx2 2.16.
+
+Reset of HTTP/2 requests. RFC 9113 5.1: a server goes on with its answer until the client resets the stream. If a
+response is closed early, or a request is cancelled or times out, httpcore and httpcore2 forget its stream, and send no
+reset. The turn of the request must not end before the reset was sent, because the server would work on this request and
+on the next one. The libraries give no public access to their streams.
 """
 
 from __future__ import annotations
@@ -54,7 +58,6 @@ async def reset_given_up(*transports: object) -> None:
             # cancelled meanwhile, too many are left: a later ``release`` raises ValueError before httpcore forgets the
             # stream.
             permits._max_value = None  # noqa: SLF001 - without a maximum, ``release`` cannot fail
-        # Neither library gives public access to its streams.
         given_up = [number for number, stream in streams if not stream.closed and number not in http2._events]  # noqa: SLF001
         for number in given_up if connection.is_available() else ():
             h2.reset_stream(number, _CANCEL)
@@ -94,3 +97,15 @@ async def _tell(connection: Any, http2: Any) -> None:  # noqa: ANN401 - of httpc
     if not sending.done() or sending.exception() is not None or not connection.is_available():
         sending.cancel()
         await connection.aclose()
+
+
+def replace_backend(transport: object, pool_class: type[Any], wrap: Callable[[Any], object]) -> bool:
+    """Let a new transport connect through ``wrap(backend)``, of its own network backend; neither library has an option.
+
+    Return False if the transport is not new, connects through a proxy or a Unix socket, or has another pool.
+    """
+    pool: Any = getattr(transport, "_pool", None)
+    if type(pool) is not pool_class or getattr(pool, "_proxy", None) or pool._uds or pool.connections:  # noqa: SLF001
+        return False
+    pool._network_backend = wrap(pool._network_backend)  # noqa: SLF001
+    return True

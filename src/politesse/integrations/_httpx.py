@@ -20,7 +20,7 @@ from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL, TooFar
 from politesse.fetch._addresses import OnlyPrivateAddresses, PublicResolver
-from politesse.fetch._http2 import reset_given_up
+from politesse.fetch._http2 import replace_backend, reset_given_up
 from politesse.integrations._request import (
     SWITCHING_PROTOCOLS,
     OpenTurns,
@@ -235,14 +235,11 @@ def pin_addresses(sender: object, resolver: PublicResolver | None, core: Core) -
             "private_addresses='deny': the gate would request robots.txt from private addresses; create it with "
             "Gatekeeper(..., fetch=FetchOptions(private_addresses='deny'))"
         )
-    pool = getattr(sender, "_pool", None)  # neither library gives public access to its network backend
-    if type(pool) is not core.pool or getattr(pool, "_proxy", None) or pool._uds or pool.connections:  # noqa: SLF001
+    if not replace_backend(sender, core.pool, lambda backend: PinnedBackend(backend, resolver, core)):
         raise ConfigurationError(
             f"private_addresses='deny': the addresses behind wraps={sender!r:.100} cannot be checked; give a new "
             "AsyncHTTPTransport without a proxy and without uds="
         )
-    guard = PinnedBackend(pool._network_backend, resolver, core)  # noqa: SLF001
-    pool._network_backend = guard  # type: ignore[assignment]  # noqa: SLF001 - it has the methods that a pool calls
 
 
 class PinnedBackend:

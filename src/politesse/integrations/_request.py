@@ -18,7 +18,7 @@ from politesse._http.redirects import REDIRECTS, resolved
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL
 from politesse.origin import Origin, sent_exactly
 from politesse.page import Headers, PageDirectives, may_be_html
-from politesse.page.headers import content_type
+from politesse.page.directives import content_type
 from politesse.queue._web import resolved_location
 from politesse.robots.pattern import has_dot_segments
 from politesse.verdict import Reason

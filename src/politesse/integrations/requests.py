@@ -201,7 +201,7 @@ class _Attempts(NamedTuple):
 
     def urlopen(self, *, method: str, url: str, headers: Headers, retries: Retry, **options: Any) -> object:  # noqa: ANN401
         """Call ``urlopen`` of the pool for each attempt, and return the last response."""
-        judged = self._judged(url, headers)
+        judged = self._url_to_judge(url, headers)
         start = set_file_position(options["body"], None)
         signature = None
         while True:
@@ -240,7 +240,7 @@ class _Attempts(NamedTuple):
             retries.sleep()  # this sleeps for the backoff only; the turn waits for Retry-After
             options["body_pos"] = start
 
-    def _judged(self, url: str, headers: Headers) -> str:
+    def _url_to_judge(self, url: str, headers: Headers) -> str:
         """Return the URL that the server reads from the request; raises InvalidURL if the rules of another site apply.
 
         ``url`` is a path, or an absolute URL if a proxy gets the request over plain http.

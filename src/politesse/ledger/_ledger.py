@@ -35,8 +35,22 @@ from politesse._base.text import described
 from politesse._log import GATE
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError, StoreError
-from politesse.ledger import _rows as rows
-from politesse.ledger._file import LEDGER, Chain, member, members
+from politesse.ledger._file import (
+    CLOSE,
+    DROPPED,
+    LEDGER,
+    OPEN,
+    SEAL,
+    START,
+    Chain,
+    Record,
+    RecordedTurn,
+    Snapshot,
+    decision_of,
+    member,
+    members,
+    turn_of,
+)
 from politesse.origin import Origin
 from politesse.stores._sqlite_file import SqliteFile, absolute
 from politesse.verdict import Reason, Verdict
@@ -157,12 +171,12 @@ class Ledger:
         self.written: int = 0
         self.dropped: int = 0
         self._clock = clock or SystemClock()
-        self._queue: deque[Verdict | rows.Record] = deque()
+        self._queue: deque[Verdict | Record] = deque()
         self._limit = self.options.max_queued_rows
         self._room = 0  # the limit of the queue while a write is scheduled, otherwise 0
         self._lock = threading.RLock()  # reentrant, because the garbage collector may end a turn at any moment
         # the items that were taken from the queue, and are not yet committed
-        self._pending: list[Verdict | rows.Record] = []
+        self._pending: list[Verdict | Record] = []
         self._body_bytes = 0  # the size of the files that wait
         self._flight: Future[Commit] | None = None  # the transaction under way
         self._failure: StoreError | None = None  # the failure of the last transaction
@@ -171,7 +185,7 @@ class Ledger:
         self._is_watching = self._is_closing = self._has_told = self._has_opened = self._has_closed = False
         self._name = token_hex(8)
         # the hash from which the file continues: known of the first file, and after the move from the previous file
-        self._previous = rows.START if self._number == 1 else None
+        self._previous = START if self._number == 1 else None
 
     @property
     def queued(self) -> int:
@@ -179,7 +193,7 @@ class Ledger:
         with self._lock:
             return len(self._queue) + len(self._pending)
 
-    def record(self, item: Verdict | rows.Record) -> None:
+    def record(self, item: Verdict | Record) -> None:
         """Record a verdict; never waits, and any thread may call it."""
         queue = self._queue
         if len(queue) < self._room:  # called for each decision; usually this is the only comparison
@@ -200,11 +214,11 @@ class Ledger:
         relevant = {name: value[:_MAX_HEADER] for name in _HEADERS if (value := headers.get(name))}
         facts = source.result, source.status, source.final_url, source.fetched_wall
         url = source.robots_url
-        self.record(rows.Snapshot(Origin.of(url), url, *facts, "", body, relevant, source.fault, wall))
+        self.record(Snapshot(Origin.of(url), url, *facts, "", body, relevant, source.fault, wall))
 
     def record_turn(self, verdict: Verdict, started_wall: float, ended_wall: float, status: int | None) -> None:
         """Record a turn that has ended; never waits."""
-        self.record(rows.turn_of(verdict, started_wall, ended_wall, status))
+        self.record(turn_of(verdict, started_wall, ended_wall, status))
 
     async def flush(self) -> None:
         """Wait until all rows that were recorded before are in the file; they then survive even ``kill -9``.
@@ -291,33 +305,33 @@ class Ledger:
         """Write the pending items, and the rows about this writer and this file; return the work after the commit."""
         chain, wall, writer = Chain(connection), self._clock.wall(), {"writer": self._name}
         self._continue(chain, wall)
-        if chain.kind == rows.SEAL:
+        if chain.kind == SEAL:
             return partial(self._move, chain.hash)
         with self._lock:
             while self._queue and len(self._pending) < _MAX_TOGETHER:
                 self._pending.append(self._queue.popleft())
         if not self._has_opened:
-            chain.add(rows.OPEN, {"wall": wall, **writer, "process": os.getpid()})
+            chain.add(OPEN, {"wall": wall, **writer, "process": os.getpid()})
         for item in self._pending:
             if self._is_kept(item):
-                chain.add_record(rows.decision_of(item) if isinstance(item, Verdict) else item)
+                chain.add_record(decision_of(item) if isinstance(item, Verdict) else item)
         dropped, is_last = self.dropped, self._is_closing and not self._queue
         if dropped > self._dropped_before:
-            chain.add(rows.DROPPED, {"wall": wall, **writer, "rows": dropped - self._dropped_before})
+            chain.add(DROPPED, {"wall": wall, **writer, "rows": dropped - self._dropped_before})
             self._tell("drops rows, because too many wait to be written: it counts them")
         if is_last:
-            chain.add(rows.CLOSE, {"wall": wall, **writer, "dropped": dropped})
+            chain.add(CLOSE, {"wall": wall, **writer, "dropped": dropped})
         [size] = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()
         if size >= self.options.max_file_bytes or wall - chain.began_wall >= self.options.max_file_age_s:
-            chain.add(rows.SEAL, {"wall": wall, "next": member(self.path, self._number + 1).name})
+            chain.add(SEAL, {"wall": wall, "next": member(self.path, self._number + 1).name})
         chain.write()
         return partial(self._commit, dropped, is_last=is_last)
 
     def _continue(self, chain: Chain, wall: float) -> None:
         """Begin an empty file; raises StoreError for the file of another ledger."""
         if chain.previous is None:
-            chain.begin(self._previous or rows.START, wall)
-        elif self._previous not in {None, chain.previous} or (chain.previous == rows.START and self._number > 1):
+            chain.begin(self._previous or START, wall)
+        elif self._previous not in {None, chain.previous} or (chain.previous == START and self._number > 1):
             path = self._file.path
             raise StoreError(f"{path} belongs to another ledger, and is left as it is: move it, or give another path")
 
@@ -330,15 +344,15 @@ class Ledger:
         self._failure, self._has_opened, self._has_closed = None, True, is_last
         self._dropped_before = dropped
         self.written += len(self._pending)
-        self._body_bytes -= sum([len(item.body) for item in self._pending if isinstance(item, rows.Snapshot)])
+        self._body_bytes -= sum([len(item.body) for item in self._pending if isinstance(item, Snapshot)])
         self._pending.clear()
 
-    def _is_kept(self, item: Verdict | rows.Record) -> bool:
+    def _is_kept(self, item: Verdict | Record) -> bool:
         """Return whether the sample includes an item."""
         if isinstance(item, Verdict):
             is_sampled = item.match.allowed and item.match.reason is not Reason.POLICY_EXEMPT
         else:
-            is_sampled = isinstance(item, rows.RecordedTurn) and not item.exempt
+            is_sampled = isinstance(item, RecordedTurn) and not item.exempt
         sample = self.options.sample
         return not is_sampled or sample >= 1.0 or crc32(item.url.encode(errors="surrogatepass")) < sample * _EACH
 

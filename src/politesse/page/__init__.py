@@ -10,11 +10,10 @@ HTML needs the extra ``html``; headers do not.
 """
 
 from politesse._http.fields import Headers
-from politesse.page.directives import PageAnswer, PageDirectives
+from politesse.page.directives import Directive, DirectiveStatement, PageAnswer, PageDirectives
 from politesse.page.html import Html, Link, Meta, is_html, may_be_html, read_html
 from politesse.page.links import followable_links
 from politesse.page.preferences import response_usage
-from politesse.page.statements import Directive, DirectiveStatement
 from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
 
 __all__ = [

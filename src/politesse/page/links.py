@@ -8,8 +8,7 @@ from urllib.parse import urljoin, urlsplit
 
 from politesse._http.fields import Headers, header_pairs
 from politesse.origin import StrOrURL, escaped, split, url_text
-from politesse.page.directives import PageDirectives
-from politesse.page.headers import content_type
+from politesse.page.directives import PageDirectives, content_type
 from politesse.page.html import MAX_BYTES, read_html
 
 MAX_URL: Final = 8_192

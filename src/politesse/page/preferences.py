@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 from politesse._base.text import BLANKS
 from politesse._http.fields import Headers, header_pairs
 from politesse.origin import StrOrURL, url_text
-from politesse.page.headers import header_lines
+from politesse.page.directives import header_lines
 from politesse.page.links import MAX_URL, document_base, trimmed
 from politesse.usage import vocabulary
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage, combine

@@ -15,7 +15,6 @@ The module follows draft-ietf-webbotauth-httpsig-protocol-01, RFC 9421 (HTTP Mes
 from politesse._base.text import needing as _needing
 
 with _needing("politesse.signing", "sign"):
-    from politesse.signing._directory import directory_app
-    from politesse.signing._web_bot_auth import WebBotAuth
+    from politesse.signing._web_bot_auth import WebBotAuth, directory_app
 
 __all__ = ["WebBotAuth", "directory_app"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from enum import StrEnum
+from functools import cached_property, partial
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from politesse import _redis
@@ -17,7 +20,6 @@ from politesse._base.constants import DAY_S, PACE_KEYS
 from politesse._base.text import described
 from politesse.errors import StoreError
 from politesse.ports import Lease, LeaseHeld, VersionedRecord
-from politesse.stores._redis_scripts import StoreScript
 
 if TYPE_CHECKING:
     Client = _redis.Redis | _redis.RedisCluster
@@ -39,6 +41,31 @@ Result = TypeVar("Result")
 
 _FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
 _PIPELINE: Final = 500  # at most this many scripts are sent together
+
+
+_OF_LEASES: Final = ("release", "renew")  # these scripts read no record
+
+
+class _Script(StrEnum):
+    """A script in Lua, which Redis runs; its value is the name of its file."""
+
+    DELETE = "delete"
+    LEASE = "lease"
+    PUT = "put"
+    RELEASE = "release"
+    RENEW = "renew"
+
+    @cached_property
+    def sha(self) -> str:
+        """The digest by which Redis knows the script after its first run."""
+        return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    @cached_property
+    def source(self) -> str:
+        """The text of the script. If it reads records, the text begins with the functions of ``record.lua``."""
+        here = files("politesse.stores") / "_redis_scripts"
+        parts = (self.value,) if self in _OF_LEASES else ("record", self.value)
+        return "\n".join(here.joinpath(f"{part}.lua").read_text("utf-8") for part in parts)
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +130,7 @@ class RedisCalls:
         )
         return found
 
-    async def run(self, script: StoreScript, keys: Sequence[bytes], *args: str | int | bytes) -> Any:  # noqa: ANN401
+    async def run(self, script: _Script, keys: Sequence[bytes], *args: str | int | bytes) -> Any:  # noqa: ANN401
         """Return the result of a script.
 
         Raises:
@@ -119,7 +146,7 @@ class RedisCalls:
 
         return await self._run(keys[0], evaluate)
 
-    async def run_each(self, script: StoreScript, calls: Sequence[Call]) -> None:
+    async def run_each(self, script: _Script, calls: Sequence[Call]) -> None:
         """Run a script once for each key and its arguments; failures of single calls are ignored."""
         if _redis.is_cluster(self._url):
             await asyncio.gather(*(self.run(script, [key], *args) for key, args in calls))
@@ -208,7 +235,7 @@ class RedisCalls:
                     await _redis.close_client(client)
 
 
-async def _run_together(client: Client, *, script: StoreScript, calls: Sequence[Call]) -> None:
+async def _run_together(client: Client, *, script: _Script, calls: Sequence[Call]) -> None:
     pipeline = client.pipeline(transaction=False)
     for key, args in calls:
         pipeline.execute_command("EVAL", script.source, 1, key, *args)
@@ -324,7 +351,7 @@ class RedisStore:
         Raises:
             StoreError: as for ``get``; the record may have been deleted.
         """
-        await self._calls.run(StoreScript.DELETE, [self._record(key)])
+        await self._calls.run(_Script.DELETE, [self._record(key)])
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
         """Return the record if its version is not ``version``, otherwise a lease; see LeasingStore.
@@ -333,7 +360,7 @@ class RedisStore:
             StoreError: as for ``get``.
         """
         names = [self._record(key), self._lease(key)]
-        kind, *reply = await self._calls.run(StoreScript.LEASE, names, version, _milliseconds(self._lease_s))
+        kind, *reply = await self._calls.run(_Script.LEASE, names, version, _milliseconds(self._lease_s))
         if kind == b"record":
             found, record = reply
             return VersionedRecord(found.decode("ascii"), record)
@@ -359,7 +386,7 @@ class RedisStore:
             StoreError: the server is away, refuses this client or is late; or the store is closed.
         """
         calls = [(self._lease(key), (lease.token, _milliseconds(lease.lasts_s))) for key, lease in leases.items()]
-        await self._calls.run_each(StoreScript.RENEW, calls)
+        await self._calls.run_each(_Script.RENEW, calls)
 
     async def release(self, key: str, lease: Lease, /) -> None:
         """End a lease without storing a record.
@@ -367,7 +394,7 @@ class RedisStore:
         Raises:
             StoreError: as for ``renew``.
         """
-        await self._calls.run(StoreScript.RELEASE, [self._lease(key)], lease.token)
+        await self._calls.run(_Script.RELEASE, [self._lease(key)], lease.token)
 
     async def aclose(self) -> None:
         """Finish the calls under way, and close the connections of this event loop. Later calls raise StoreError."""
@@ -387,7 +414,7 @@ class RedisStore:
     async def _put(self, key: str, record: bytes, *, token: str = "", replaces: str = "") -> bool:
         expires_s = min(_PACE_S, self._max_age_s) if key.startswith(PACE_KEYS) else self._max_age_s
         names = [self._record(key), self._lease(key)]
-        return bool(await self._calls.run(StoreScript.PUT, names, record, _milliseconds(expires_s), token, replaces))
+        return bool(await self._calls.run(_Script.PUT, names, record, _milliseconds(expires_s), token, replaces))
 
     # Both names have the same hash tag, so that a cluster keeps both in one slot. The hash tag is never empty.
 

@@ -1,23 +1,356 @@
-"""A server on loopback that answers exactly as a test wants, well or badly, and logs the requests."""
+"""A server on loopback that answers exactly as a test wants, well or badly, and logs the requests.
+
+FAULTS lists the faults of a robots.txt and of its server, each with its access result by RFC 9309.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
+import ssl
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
+from functools import cache, partial
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse._base.constants import ROBOTS_TXT
+from politesse._base.text import needing
 from politesse._judge import Exchange
-from politesse.testing.answers import LOOPBACK, MAX_HEAD_BYTES, Call, Logged, Reply, now
+from politesse.errors import ConfigurationError
+from politesse.ports import FaultKind
+from politesse.testing.answers import (
+    FILE,
+    LOOPBACK,
+    MAX_HEAD_BYTES,
+    MIB,
+    Call,
+    Logged,
+    Reply,
+    chunk,
+    closes_at_once,
+    drips,
+    etag_that_lies,
+    gzip_bomb,
+    head,
+    long_line,
+    many_groups,
+    never_answers,
+    now,
+    repeats,
+    resets,
+    response,
+    stalls,
+    takes_turns,
+)
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from politesse.testing.faults import Fault
+    import trustme
+
+PUBLIC_NAME: Final = "public.example"
+"""The host name of servers that count as public; a resolver must know this name."""
+
+_CHUNKED: Final = head("Transfer-Encoding: chunked")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A way in which a server may misbehave when robots.txt is requested.
+
+    Example:
+        >>> from politesse.testing import FAULTS
+        >>> fault = FAULTS["status-404"]
+        >>> fault.result.value, fault.allows_page
+        ('unavailable', True)
+
+    Attributes:
+        name: the name, of letters and hyphens.
+        robots: the reply to ``/robots.txt``.
+        result: the access result by RFC 9309, as politesse reads it.
+        kind: the kind of fault that a fetcher reports, or None if the fetcher returns a response.
+        restricts: for a SUCCESSFUL result, whether ``/private`` is disallowed.
+        waits: whether the fault lasts until the client gives up.
+        hops: maps other targets, such as those of redirects, to their replies.
+        host: the name of the server, if the fault needs one.
+        certificate: makes the certificate of the server, for https.
+        accepts: whether the server accepts connections.
+        listens: whether a server listens at its port.
+    """
+
+    name: str
+    robots: Reply = b""
+    result: AccessResult = AccessResult.UNREACHABLE
+    kind: FaultKind | None = None
+    restricts: bool = True
+    waits: bool = False
+    hops: Mapping[str, Reply] = field(default_factory=dict)
+    host: str = ""
+    certificate: Callable[[], ssl.SSLContext] | None = None
+    accepts: bool = True
+    listens: bool = True
+
+    @property
+    def allows_page(self) -> bool:
+        """Whether a page may be requested."""
+        return self.result in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE}
+
+    @property
+    def allows_private(self) -> bool:
+        """Whether the paths that the file disallows may be requested."""
+        return self.allows_page and not (self.result is AccessResult.SUCCESSFUL and self.restricts)
+
+
+def authority_pem() -> bytes:
+    """Return the certificate, in PEM, of the authority that signs all certificates but the self-signed certificate."""
+    return _authority().cert_pem.bytes()
+
+
+def trusted() -> ssl.SSLContext:
+    """Return the TLS context of a server with a valid certificate."""
+    return _context(_authority().issue_cert(LOOPBACK))
+
+
+def expired() -> ssl.SSLContext:
+    """Return the TLS context of a server whose certificate expired yesterday."""
+    now, day = datetime.now(UTC), timedelta(days=1)
+    return _context(_authority().issue_cert(LOOPBACK, not_before=now - 9 * day, not_after=now - day))
+
+
+def for_another_host() -> ssl.SSLContext:
+    """Return the TLS context of a server with a valid certificate for another name."""
+    return _context(_authority().issue_cert("other.example"))
+
+
+def self_signed() -> ssl.SSLContext:
+    """Return the TLS context of a server whose certificate no client trusts."""
+    return _context(_authority.__wrapped__().issue_cert(LOOPBACK))
+
+
+@cache
+def _authority() -> trustme.CA:
+    with needing("a server with a certificate", "test", ConfigurationError):
+        from trustme import CA  # noqa: PLC0415 - an extra
+    return CA()
+
+
+def _context(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context
+
+
+_good: Final = partial(Fault, result=AccessResult.SUCCESSFUL)
+_protocol: Final = partial(Fault, kind=FaultKind.PROTOCOL)
+_cut: Final = partial(Fault, kind=FaultKind.TRUNCATED)
+_silent: Final = partial(Fault, kind=FaultKind.TIMEOUT, waits=True)
+_too_many_redirects: Final = partial(Fault, result=AccessResult.UNAVAILABLE, kind=FaultKind.REDIRECT_LIMIT)
+
+
+def chain(redirects: int) -> Fault:
+    """Return a chain of redirects that ends with FILE."""
+    targets = ["/robots.txt", *(f"/hop/{n}" for n in range(1, redirects)), "/file"]
+    answers: dict[str, Reply] = {here: response(301, Location=there) for here, there in pairwise(targets)}
+    answers["/file"] = response(200, FILE)
+    robots = answers.pop("/robots.txt")
+    name = f"redirect-chain-of-{redirects}"
+    if redirects <= 5:  # noqa: PLR2004 - RFC 9309 2.3.1.2
+        return _good(name=name, robots=robots, hops=answers)
+    return _too_many_redirects(name=name, robots=robots, hops=answers)
+
+
+def redirects_to(name: str, location: str, host: str = "") -> Fault:
+    """Return a redirect that must not be followed; ``{port}`` stands for the port of the server itself."""
+
+    async def robots(call: Call) -> None:
+        port = call.writer.get_extra_info("sockname")[1]
+        await call.send(response(302, Location=location.replace("{port}", str(port))))
+
+    return Fault(name=f"redirect-to-{name}", robots=robots, kind=FaultKind.REDIRECT_TARGET, host=host)
+
+
+def too_many_requests(name: str, *lines: str) -> Fault:
+    """Return a 429 with these header lines."""
+    answer = "\r\n".join(["HTTP/1.1 429 Too Many Requests", "Content-Length: 0", *lines, "", ""]).encode("latin-1")
+    return Fault(name=f"429-{name}", robots=answer, result=AccessResult.TOO_MANY_REQUESTS)
+
+
+def _connections() -> Iterator[Fault]:
+    yield Fault(name="refuses-connections", listens=False, kind=FaultKind.CONNECT)
+    yield _silent(name="never-accepts", accepts=False)
+    yield Fault(name="closes-at-once", robots=closes_at_once, kind=FaultKind.CONNECT)
+    yield Fault(name="resets-at-once", robots=resets(b""), kind=FaultKind.CONNECT)
+    yield _silent(name="never-answers", robots=never_answers)
+    whole = response(200, FILE)
+    yield _silent(name="drips-head", robots=drips(whole))
+    yield _silent(name="stalls-in-head", robots=stalls(whole[:20]))
+    yield Fault(name="resets-in-head", robots=resets(whole[:20]), kind=FaultKind.CONNECT)
+
+
+def _heads() -> Iterator[Fault]:
+    yield _protocol(name="not-http", robots=b"SSH-2.0-OpenSSH_9.6\r\n")
+    yield _protocol(name="body-without-head", robots=FILE)
+    yield _protocol(name="status-of-letters", robots=b"HTTP/1.1 okay\r\n\r\n")
+    policy = ("default-src 'self'; " * 3000)[:60_000]
+    yield _good(name="headers-of-60-kb", robots=response(200, FILE, Content_Security_Policy=policy))
+    yield _protocol(name="endless-headers", robots=repeats(b"HTTP/1.1 200 OK\r\n", b"X-Header: value\r\n" * 100))
+    yield _protocol(name="endless-header-line", robots=repeats(b"HTTP/1.1 200 OK\r\nX-Header: ", b"v" * 10_000))
+    yield _protocol(name="endless-status-line", robots=repeats(b"HTTP/1.1 200 ", b"O" * 10_000))
+    yield _silent(name="endless-continue", robots=repeats(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 10))
+    yield _protocol(name="content-length-of-letters", robots=response(200, FILE, length="many"))
+    yield _protocol(name="content-length-negative", robots=response(200, FILE, length=-1))
+    yield _protocol(name="two-content-lengths", robots=response(200, FILE, Content_length="7"))
+    yield Fault(name="status-999", robots=response(999, FILE))
+    yield Fault(name="status-206", robots=response(206, FILE))
+    yield Fault(name="status-304-unasked", robots=response(304))
+    for status in (500, 502, 503, 504, 599):
+        yield Fault(name=f"status-{status}", robots=response(status, FILE))
+    for status in (400, 401, 403, 404, 410, 451):
+        yield Fault(name=f"status-{status}", robots=response(status, FILE), result=AccessResult.UNAVAILABLE)
+    yield Fault(name="5xx-flapping", robots=takes_turns(response(503), response(200, FILE)))
+
+
+def _bodies() -> Iterator[Fault]:
+    yield _good(name="endless-body", robots=repeats(head() + FILE, b"Disallow: /private\n" * 1000))
+    yield _good(name="100-mb-line", robots=long_line(100 * MIB))
+    yield _good(name="million-groups", robots=many_groups(1_000_000))
+    yield _good(name="no-content-length", robots=head() + FILE)
+    # The octets after the end of the body are not an HTTP response.
+    yield _protocol(name="content-length-too-short", robots=response(200, FILE, length=10))
+    yield _cut(name="content-length-too-long", robots=response(200, FILE, length=1000))
+    yield _cut(name="reset-in-body", robots=resets(response(200, FILE, length=1000)))
+    yield _cut(name="reset-in-body-without-length", robots=resets(head() + FILE))
+    yield _cut(name="reset-behind-head", robots=resets(head()))
+    yield _silent(name="drips-body", robots=drips(_CHUNKED + chunk(FILE)))
+    yield _silent(name="stalls-in-body", robots=stalls(response(200, FILE, length=1000)))
+    yield _cut(name="chunk-missing", robots=_CHUNKED + chunk(FILE))
+    yield _cut(name="chunk-cut", robots=_CHUNKED + chunk(FILE)[:10])
+    yield _protocol(name="chunk-size-of-letters", robots=_CHUNKED + b"zz\r\n" + FILE)
+    yield _cut(name="chunk-size-endless", robots=repeats(_CHUNKED + chunk(FILE), b"0" * 1000))
+    trailers = repeats(_CHUNKED + chunk(FILE) + b"0\r\n", b"X-Trailer: value\r\n" * 100)
+    yield _cut(name="trailers-endless", robots=trailers)
+
+
+def _encodings() -> Iterator[Fault]:
+    broken = partial(Fault, kind=FaultKind.ENCODING)
+    packed = gzip.compress(FILE)
+    yield _good(name="gzip-bomb-of-1-mb", robots=gzip_bomb(MIB))
+    yield _good(name="gzip-bomb-of-1-gb", robots=gzip_bomb(1024 * MIB))
+    twice = response(200, gzip.compress(packed), Content_Encoding="gzip, gzip")
+    yield broken(name="gzip-in-gzip", robots=twice)
+    yield broken(name="transfer-encoding-gzip", robots=head("Transfer-Encoding: gzip") + packed)
+    yield broken(name="gzip-that-is-none", robots=response(200, FILE, Content_Encoding="gzip"))
+    yield broken(name="encoding-not-asked-for", robots=response(200, packed, Content_Encoding="br"))
+    yield _cut(name="gzip-cut", robots=response(200, packed[:-12], Content_Encoding="gzip"))
+    html = b"<!doctype html><title>Not found</title><p>User-agent: * is not here</p>" * 100
+    yield _good(name="html", robots=response(200, html, Content_Type="text/html"), restricts=False)
+    yield _good(name="utf-16", robots=response(200, FILE.decode().encode("utf-16")))
+    yield _good(name="utf-16-without-mark", robots=response(200, FILE.decode().encode("utf-16-le")), restricts=False)
+    yield _good(name="nuls", robots=response(200, b"\x00" * 1000 + b"\nUser-agent: *\nDisallow: /a\x00b\n" + FILE))
+    yield _good(name="binary", robots=response(200, bytes(range(256)) * 200), restricts=False)
+
+
+def _caching() -> Iterator[Fault]:
+    open_file = b"User-agent: *\nDisallow:\n"
+    changing = takes_turns(response(200, FILE, ETag='"1"'), response(200, open_file, ETag='"2"'))
+    yield _good(name="changes-between-fetches", robots=changing)
+    yield _good(name="etag-that-lies", robots=etag_that_lies)
+    later = formatdate(4_000_000_000, usegmt=True)
+    yield _good(name="date-in-the-future", robots=response(200, FILE, Date=later, Last_Modified=later))
+    century = response(200, FILE, Expires=later, Cache_Control="max-age=9" + "9" * 9)
+    yield _good(name="expires-in-a-century", robots=century)
+    yield _good(name="age-negative", robots=response(200, FILE, Age="-1", Cache_Control="max-age=-5"))
+    yield _good(name="headers-of-garbage", robots=response(200, FILE, Date="?", Expires="0", Age="x", ETag="\xff"))
+
+
+def _redirects() -> Iterator[Fault]:
+    yield _too_many_redirects(name="redirect-to-itself", robots=response(301, Location="/robots.txt"))
+    back = {"/elsewhere": response(301, Location="/robots.txt")}
+    yield _too_many_redirects(name="redirect-loop", robots=response(301, Location="/elsewhere"), hops=back)
+
+    async def onward(call: Call) -> None:
+        await call.send(response(301, Location=f"/on/{call.number}"))
+
+    numbers = {f"/on/{n}": response(301, Location=f"/on/{n + 1}") for n in range(1, 100)}
+    yield _too_many_redirects(name="redirect-ever-onward", robots=onward, hops=numbers)
+    yield from map(chain, (4, 5, 6, 20))
+    target = partial(Fault, kind=FaultKind.REDIRECT_TARGET)
+    yield target(name="redirect-without-location", robots=response(302))
+    yield redirects_to("file", "file:///etc/passwd")
+    for scheme in ("ftp", "gopher", "ws", "data", "javascript"):
+        yield redirects_to(scheme, f"{scheme}://{LOOPBACK}:{{port}}/secret")
+    yield redirects_to("no-host", "http:///robots.txt")
+    yield redirects_to("odd-port", f"http://{LOOPBACK}:99999/robots.txt")
+    for name, spelling in ODD_LOOPBACKS.items():
+        yield redirects_to(f"loopback-spelt-{name}", f"http://{spelling}:{{port}}/secret")
+    for name, address in PRIVATE_LITERALS.items():
+        yield redirects_to(f"{name}-from-public", f"http://{address}:{{port}}/secret", host=PUBLIC_NAME)
+
+
+ODD_LOOPBACKS: Final = {
+    "hexadecimal": "0x7f.1",
+    "octal": "0177.0.0.1",
+    "short": "127.1",
+    "one-number": "2130706433",
+    "one-hexadecimal": "0x7f000001",
+}
+"""Spellings of 127.0.0.1 that some clients understand, but RFC 3986 does not define."""
+
+PRIVATE_LITERALS: Final = {
+    "loopback": "127.0.0.1",
+    "loopback-6": "[::1]",
+    "mapped-loopback": "[::ffff:127.0.0.1]",
+    "translated-loopback": "[64:ff9b::7f00:1]",
+    "private": "10.0.0.1",
+    "metadata": "169.254.169.254",
+    "link-local-6": "[fe80::1]",
+    "unspecified": "0.0.0.0",  # noqa: S104 - nothing is bound to it
+    "multicast": "224.0.0.1",
+}
+"""Private addresses to which a public server must not redirect."""
+
+
+def _rates() -> Iterator[Fault]:
+    yield too_many_requests("without-retry-after")
+    yield too_many_requests("seconds", "Retry-After: 120")
+    yield too_many_requests("zero", "Retry-After: 0")
+    yield too_many_requests("negative", "Retry-After: -5")
+    yield too_many_requests("fraction", "Retry-After: 1.5")
+    yield too_many_requests("century", "Retry-After: 3153600000")
+    yield too_many_requests("huge", f"Retry-After: {'9' * 5000}")
+    yield too_many_requests("date", "Retry-After: Fri, 01 Jan 2100 00:00:00 GMT")
+    yield too_many_requests("rfc-850-date", "Retry-After: Friday, 01-Jan-38 00:00:00 GMT")
+    yield too_many_requests("asctime-date", "Retry-After: Fri Jan  1 00:00:00 2100")
+    yield too_many_requests("past-date", "Retry-After: Thu, 01 Jan 1998 00:00:00 GMT")
+    yield too_many_requests("impossible-date", "Retry-After: Fri, 99 Jan 9999 99:99:99 GMT")
+    yield too_many_requests("garbage", "Retry-After: soon")
+    yield too_many_requests("empty", "Retry-After:")
+    yield too_many_requests("two", "Retry-After: 1", "Retry-After: 60")
+
+
+def _certificates() -> Iterator[Fault]:
+    file = response(200, FILE)
+    tls = partial(Fault, robots=file, kind=FaultKind.TLS)
+    yield _good(name="certificate-good", robots=file, certificate=trusted)
+    yield tls(name="certificate-expired", certificate=expired)
+    yield tls(name="certificate-for-another-host", certificate=for_another_host)
+    yield tls(name="certificate-self-signed", certificate=self_signed)
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    fault.name: fault
+    for faults in (_connections, _heads, _bodies, _encodings, _caching, _redirects, _rates, _certificates)
+    for fault in faults()
+}
+"""Maps the name of each fault to the fault."""
+
 
 PAGE: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\nConnection: close\r\n\r\n<p>a page</p>\n"

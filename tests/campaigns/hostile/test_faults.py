@@ -20,7 +20,7 @@ from politesse.integrations.httpx import PoliteTransport
 from politesse.ports import FetchFault, FetchRequest, FetchResult
 from politesse.testing import FAULTS, Fault, HostileServer, ScriptedResolver
 from politesse.testing.answers import FILE, response
-from politesse.testing.faults import PRIVATE_LITERALS, PUBLIC_NAME, authority_pem
+from politesse.testing.hostile import PRIVATE_LITERALS, PUBLIC_NAME, authority_pem
 from politesse.verdict import AccessResult, Verdict
 from tests.support.scripted import UA
 from tests.support.sites import EAGER

@@ -11,8 +11,14 @@ from multidict import CIMultiDict
 from scrapy.http import Headers as ScrapyHeaders
 
 from politesse.page import Headers, PageDirectives
-from politesse.page.directives import page_date
-from politesse.page.statements import Directive, DirectiveStatement, parse_members, parse_scoped, parse_unscoped
+from politesse.page.directives import (
+    Directive,
+    DirectiveStatement,
+    page_date,
+    parse_members,
+    parse_scoped,
+    parse_unscoped,
+)
 
 NOW = 1_800_000_000.0  # 2027
 JUNE_2010 = 1_277_478_000.0  # 25 Jun 2010 15:00:00 GMT

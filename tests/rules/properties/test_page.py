@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from politesse.page import PageDirectives, followable_links, read_html
-from politesse.page.headers import MAX_OCTETS
+from politesse.page.directives import MAX_OCTETS, PLAIN, Directive, parse_members, parse_scoped, parse_unscoped
 from politesse.page.html import MAX_BYTES
 from politesse.page.preferences import header_usage
-from politesse.page.statements import PLAIN, Directive, parse_members, parse_scoped, parse_unscoped
 from politesse.usage import License
 from tests.support.tiers import first_of
 

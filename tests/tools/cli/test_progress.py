@@ -120,7 +120,7 @@ async def frame(
             await queue.put(url)
         records = CrawlRecords(None)
         records.recent.extend(recent or [])
-        lines = console.render_lines(CrawlView(console, gate, queue, records).frame(), pad=False)
+        lines = console.render_lines(CrawlView(console, gate, queue, records.recent).frame(), pad=False)
     return ["".join(segment.text for segment in line).rstrip() for line in lines]
 
 

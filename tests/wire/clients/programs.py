@@ -30,10 +30,11 @@ import requests
 
 from politesse import ClosedError, Gatekeeper, PacingOptions, PoliteQueue
 from politesse.errors import PolitesseError
+from politesse.integrations.requests import PoliteAdapter
 from politesse.options import FleetOptions
 from politesse.stores import SqliteStore
 from politesse.stores.redis import RedisStore
-from politesse.sync import Gate, PoliteAdapter
+from politesse.sync import Gate
 from politesse.testing import ScriptedFetcher
 from tests.support.sites import EAGER, UA, Site, served
 

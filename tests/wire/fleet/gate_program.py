@@ -16,8 +16,9 @@ import aiohttp
 import requests
 
 from politesse import Gatekeeper, PacingOptions, PoliteSession
+from politesse.integrations.requests import PoliteAdapter
 from politesse.options import FleetOptions
-from politesse.sync import Gate, PoliteAdapter
+from politesse.sync import Gate
 from tests.support.sites import UA
 
 THREADS: Final = 50

@@ -210,7 +210,7 @@ async def test_gates_of_one_process_share_the_pace_unless_one_names_a_scope_or_p
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(f"{PACKAGE}._middleware.EngineFetcher", lambda _: ScriptedFetcher())
+    monkeypatch.setattr(f"{PACKAGE}._downloader.EngineFetcher", lambda _: ScriptedFetcher())
     unlike: list[tuple[dict[str, object], bool]] = [
         ({}, True),
         ({"USER_AGENT": OTHER, "POLITESSE_ON_ERROR": "allow"}, True),

@@ -22,11 +22,13 @@ collector closes the response. The turn of a WebSocket ends with its handshake, 
 connection.
 """
 
-from politesse.integrations.aiohttp._bypass import MiddlewareBypassed
-from politesse.integrations.aiohttp._middleware import RobotsMiddleware
-from politesse.integrations.aiohttp._sending import ClientDisallowed
+from politesse.integrations.aiohttp._sending import (
+    ClientDisallowed,
+    ClientInvalidURL,
+    MiddlewareBypassed,
+    RobotsMiddleware,
+)
 from politesse.integrations.aiohttp._session import PendingResponse, PendingWebSocket, PoliteSession, page_directives
-from politesse.integrations.aiohttp._urls import ClientInvalidURL
 
 __all__ = [
     "ClientDisallowed",

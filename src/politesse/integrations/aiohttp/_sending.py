@@ -1,4 +1,6 @@
-"""Sends each hop of an aiohttp request in its turn, and ends the turn with the response, even a dropped response.
+"""The two middlewares: RequestTurns of PoliteSession, and RobotsMiddleware for your own session.
+
+RequestTurns sends each hop in its turn, and ends the turn with the response, even a dropped response.
 
 Theory of operation. A server may send a body for minutes. Meanwhile aiohttp itself keeps a dropped response alive: the
 connection refers to the stream of the body, and the stream refers to the response, which has to be released at the end
@@ -8,34 +10,265 @@ the program drops. ``ClientResponse`` then closes its connection, and the connec
 A program may keep only the stream, as in ``async for line in (await web.get(url)).content``. So the stream gets a
 strong reference again as soon as the program or a method of the response uses ``content``. If the program drops the
 response later, its turn ends at the end of the body, or soon after the total timeout.
+
+How a bypass of RobotsMiddleware is found. aiohttp traces a request in the task that makes it, and calls its middlewares
+there, so both see the same context variable. ``on_request_start`` sets this variable to a new _TracedRequest. When a
+middleware has judged a hop, it adds the URL to the _TracedRequest while it calls the handler. For each hop, after all
+middlewares, aiohttp calls ``on_request_headers_sent`` with the URL and the headers that it will write next. If the URL
+has not been added by then, it was not judged.
 """
 
 from __future__ import annotations
 
+import logging
 import warnings
-from asyncio import _get_running_loop, get_running_loop
+from asyncio import get_running_loop
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, partial
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 import aiohttp
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader, hdrs
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, hdrs
 from aiohttp.http import SERVER_SOFTWARE
+from cachetools import LRUCache
+from yarl import URL
 
-from politesse._base.text import printable
+from politesse._base.checks import check_types, check_wait
+from politesse._base.text import printable, shortened
 from politesse._gate.turn import Turn, soon
 from politesse._http.signing import RequestSignature
-from politesse.errors import ClosedError, Disallowed, InvalidURL
-from politesse.integrations._request import SWITCHING_PROTOCOLS, OpenTurns, StatedAgents, turn_for
-from politesse.integrations.aiohttp._bypass import is_traced, send_judged
-from politesse.integrations.aiohttp._urls import ClientInvalidURL, sent_url, spelt_url
-from politesse.origin import Origin
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL
+from politesse.events import Event
+from politesse.fetch._aiohttp_internals import base_url_of, collect_when_dropped
+from politesse.integrations._request import (
+    SWITCHING_PROTOCOLS,
+    OpenTurns,
+    StatedAgents,
+    check_gate,
+    check_sent,
+    other_site,
+    turn_for,
+)
+from politesse.origin import Origin, StrOrURL, split, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import SimpleNamespace
+
+    from multidict import CIMultiDict
 
     from politesse._gate.view import AgentView
+
+
+class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):
+    """A request or a redirect has a URL that no robots.txt covers; also an ``aiohttp.InvalidURL``.
+
+    Attributes:
+        url: the URL that was not requested.
+        problem: the fault of the URL, as a phrase.
+
+    Example:
+        >>> print(ClientInvalidURL("ftp://example.com/", "has the scheme 'ftp'"))
+        'ftp://example.com/' has the scheme 'ftp'
+    """
+
+    url: str = ""  # in aiohttp this is a property, which cannot be set
+
+
+def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.InvalidURL:
+    """Return an error that explains why aiohttp refuses a URL; return ``error`` itself if politesse accepts the URL."""
+    text = url_text(url)
+    try:
+        split(f"http{text[2:]}" if text.startswith("ws") else text)
+    except InvalidURL as invalid:
+        return ClientInvalidURL(text, invalid.problem)
+    return error
+
+
+def judged_url(url: URL) -> str:
+    """Return the URL to judge for ``url``: it has no userinfo, and the scheme http(s) for a WebSocket."""
+    scheme = url.scheme
+    if scheme[:2] == "ws":
+        scheme = f"http{scheme[2:]}"
+    return f"{scheme}://{url.raw_authority.rpartition('@')[2]}{url.raw_path_qs}"
+
+
+def first_url(session: aiohttp.ClientSession, url: StrOrURL, params: Any) -> str | None:  # noqa: ANN401 - aiohttp's
+    """Return the URL of the first hop to judge, as aiohttp will build it; None if aiohttp will refuse the request.
+
+    The turn for this URL is taken early, outside of the timeout. If aiohttp builds another URL, RequestTurns takes a
+    turn for that URL.
+
+    Raises:
+        TypeError: ``url`` is neither a str nor a yarl.URL.
+    """
+    try:
+        built = URL(url)
+        base = None if built.absolute else base_url_of(session)
+        if base is not None:
+            built = base.join(built)
+        if params:
+            built = built.extend_query(params)
+        if built.scheme not in {"http", "https", "ws", "wss"} or not built.raw_host:
+            return None
+        return judged_url(built)
+    except ValueError:
+        return None
+    except TypeError:  # aiohttp will refuse the URL or the ``params``
+        url_text(url)
+        return None
+
+
+def spelt_url(url: str) -> str:
+    """Return the URL that is judged when aiohttp requests ``url``, which is the URL of a turn."""
+    return judged_url(URL(url))
+
+
+def sent_url(request: ClientRequest) -> str:
+    """Return the URL that is sent; raises InvalidURL if the server would read another URL from the request."""
+    url = request.url
+    judged, path, hosts = judged_url(url), url.raw_path, request.headers.getall(hdrs.HOST, ())
+    # Only URL(..., encoded=True) can have blanks or dot segments here: yarl resolves those of all other URLs.
+    if hosts != [url.raw_authority] or "/." in path or "%2" in path or " " in judged:
+        check_sent(judged, path, hosts, url.raw_authority)
+    return judged
+
+
+def addressed_url(url: URL, headers: CIMultiDict[str]) -> str:
+    """Return the URL that must be judged: ``url``, with the site of the Host header if there is such a header."""
+    judged = judged_url(url)
+    other = other_site(judged, headers.getall(hdrs.HOST, ()), url.raw_authority)
+    return judged if other is None else f"{judged.partition('://')[0]}://{other}{url.raw_path_qs}"
+
+
+@dataclass(frozen=True, slots=True)
+class MiddlewareBypassed(Event):
+    """A request was sent without having been judged.
+
+    There are two causes. Either the request had its own ``middlewares=``: they replaced the list of the session, and
+    did not include RobotsMiddleware. Or a middleware after RobotsMiddleware changed the URL or the Host header, or
+    repeated the request without a turn.
+
+    Attributes:
+        method: the method of the request.
+        url: the URL as it was sent, with the host of the Host header, and with http(s) in place of ws(s). If no hop was
+            judged, this is the URL of the first hop.
+        judged: the URL that was judged last, or None if no hop was judged.
+
+    Example:
+        >>> MiddlewareBypassed("GET", "http://example.com/page")
+        MiddlewareBypassed(method='GET', url='http://example.com/page', judged=None)
+    """
+
+    method: str
+    url: str
+    judged: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _JudgedHop:
+    """A hop that was judged and is being sent.
+
+    Attributes:
+        url: the URL, as it was judged.
+        turn: whether the hop has a turn, which permits one request.
+        sent: whether the hop was sent.
+    """
+
+    url: str
+    turn: bool
+    sent: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _TracedRequest:
+    """A request that is traced.
+
+    Attributes:
+        session: the session that makes the request.
+        hops: the judged hops under way; more than one if a middleware sends several at once.
+        judged: the URL that was judged last; None before the first judgement.
+        reported: whether an event has reported that no hop was judged.
+    """
+
+    session: aiohttp.ClientSession
+    hops: list[_JudgedHop] = field(default_factory=list)
+    judged: str | None = None
+    reported: bool = False
+
+    def permits(self, url: str) -> bool:
+        """Return whether ``url`` may be sent now, and mark the judged hop as sent."""
+        for hop in self.hops:
+            if hop.url == url and not (hop.turn and hop.sent):
+                hop.sent = True
+                return True
+        return False
+
+
+_logger: Final = logging.getLogger("politesse.integrations")
+_MAX_SITES: Final = 1_000  # at most this many logged sites are remembered
+
+_TRACED: Final[ContextVar[_TracedRequest | None]] = ContextVar("_TRACED", default=None)
+
+
+is_traced: Final = _TRACED.get
+"""Returns a true value if the present request may be traced."""
+
+
+async def send_judged(request: ClientRequest, handler: ClientHandlerType, url: str, *, turn: bool) -> ClientResponse:
+    """Call ``handler`` for a request that was judged as ``url``, with or without a turn."""
+    traced = _TRACED.get()
+    if traced is None or traced.session is not request.session:  # not traced, or made through another session
+        return await handler(request)
+    hop = _JudgedHop(url, turn)
+    traced.judged = url
+    traced.hops.append(hop)
+    try:
+        return await handler(request)
+    finally:
+        traced.hops.remove(hop)
+
+
+def tracing(publish: Callable[[Event], None]) -> aiohttp.TraceConfig:
+    """Return a trace that publishes MiddlewareBypassed for each unjudged request of a session.
+
+    Each event is logged, too; the first event of a site as a WARNING.
+    """
+    logged: LRUCache[str, None] = LRUCache(_MAX_SITES)
+
+    def log(method: str, url: str, judged: str | None) -> None:
+        why = "nothing was judged" if judged is None else f"{shortened(judged)} was judged"
+        site = url[: url.find("/", 8)]
+        level = logging.DEBUG if site in logged else logging.WARNING
+        logged[site] = None
+        _logger.log(level, "%s %s was sent past RobotsMiddleware: %s", method, shortened(url), why)
+
+    async def on_start(session: aiohttp.ClientSession, trace: SimpleNamespace, _: object) -> None:
+        trace.outer = _TRACED.get()
+        trace.request = _TracedRequest(session)
+        _TRACED.set(trace.request)
+
+    async def on_sent(_: object, trace: SimpleNamespace, params: aiohttp.TraceRequestHeadersSentParams) -> None:
+        traced: _TracedRequest = trace.request
+        url = addressed_url(params.url, params.headers)
+        if traced.permits(url) or traced.reported:
+            return
+        traced.reported = traced.judged is None
+        publish(MiddlewareBypassed(params.method, url, traced.judged))
+        log(params.method, url, traced.judged)
+
+    async def on_end(_: object, trace: SimpleNamespace, _params: object) -> None:
+        _TRACED.set(trace.outer)
+
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(on_start)
+    config.on_request_headers_sent.append(on_sent)
+    config.on_request_end.append(on_end)
+    config.on_request_exception.append(on_end)
+    return config
+
 
 DEFAULT_USER_AGENT: Final = SERVER_SOFTWARE
 
@@ -251,7 +484,11 @@ class OpenResponse:
             self._warn("was neither read to its end nor released within its total timeout")
 
     def _drop(self) -> None:
-        if self._loop is _get_running_loop():
+        try:
+            is_here = get_running_loop() is self._loop
+        except RuntimeError:  # the garbage collector runs in a thread without an event loop
+            is_here = False
+        if is_here:
             self._turns.drop(self._turn)
         else:
             soon(self._loop, partial(self._turns.drop, self._turn))
@@ -260,38 +497,104 @@ class OpenResponse:
         warnings.warn(f"a response of {printable(self._turn.verdict.url)} {what}", ResourceWarning, stacklevel=2)
 
 
-def collect_when_dropped(response: ClientResponse) -> None:
-    """Let ``response`` be collected when the program drops it, unless its content is in use."""
-    # The callbacks have no public name. If a version of aiohttp has other callbacks, aiohttp keeps the response alive.
-    callbacks = getattr(response.content, "_eof_callbacks", None)
-    at_end: Callable[[], None] | None = getattr(response, "_response_eof", None)
-    if at_end is not None and isinstance(callbacks, list) and at_end in callbacks:
-        # The callback is a partial with a weak reference, because making a WeakMethod takes three times as long.
-        callbacks[callbacks.index(at_end)] = partial(_end, ref(response))
-        response.__class__ = _watched(type(response))  # type: ignore[arg-type] # a class is hashable by its metaclass
+class RobotsMiddleware:
+    """A client middleware: ``aiohttp.ClientSession(middlewares=(RobotsMiddleware(gate),))``.
 
+    The middleware checks permission before each hop. The timeout of the request includes the fetch of robots.txt. The
+    gate fetches robots.txt with its own session, so the middleware never sees these requests.
 
-def _end(response: ref[ClientResponse]) -> None:
-    alive = response()
-    if alive is not None:
-        alive._response_eof()  # noqa: SLF001 - there is no public name
+    With ``pace=True`` the middleware also takes a turn for each hop; the turn ends with the response. aiohttp calls a
+    middleware within the request, so the wait for a turn counts against ``ClientTimeout.total``. Give the session a
+    total timeout that is longer than any wait, or use PoliteSession, which takes the first turn before the timeout
+    starts. Three rules are the same as in PoliteSession. The request uses a turn that the task holds for the URL. A
+    second request of the task to the host of an open response raises TurnHeld. A dropped response ends its turn.
 
+    List this middleware last. aiohttp calls middlewares in their order. So the last middleware sees each request after
+    the changes of all earlier middlewares, and sees each repetition and each redirect. A later middleware could change
+    the URL or the Host header of a judged request, or repeat it without a turn. In PoliteSession the check always comes
+    last.
 
-@cache
-def _watched(response_class: type[ClientResponse]) -> type[ClientResponse]:
-    """Return a subclass of ``response_class``: once ``content`` was used, it keeps its response alive."""
+    The ``middlewares=`` of a request replace the list of the session: list this middleware there, too.
+    ``trace_config`` reports requests that bypass it.
 
-    class Watched(response_class):  # type: ignore[valid-type, misc]
-        """A response that is collected when the program drops it."""
+    The middleware replaces aiohttp's default User-Agent by the gate's, because the server must see the name for which
+    the rules were selected (RFC 9309 2.2.1). If a request has another User-Agent, the request is judged for the crawler
+    of that User-Agent.
 
-        __slots__ = ()
+    Args:
+        gate: a Gatekeeper or one of its views; with ``mode="report"`` the middleware only reports.
+        pace: whether to take turns, too.
+        max_wait_s: with ``pace``, the longest wait for each turn, in seconds, or None for no limit.
 
-        @property
-        def content(self) -> StreamReader:
-            self.__class__ = response_class  # type: ignore[assignment]
-            stream: StreamReader = self.content
-            stream.on_eof(self._response_eof)  # this callback only keeps the response alive: the weak one runs first
-            return stream
+    Raises:
+        ConfigurationError: ``gate`` is not a gate, or ``max_wait_s`` is given without ``pace``.
 
-    Watched.__name__, Watched.__qualname__ = response_class.__name__, response_class.__qualname__
-    return Watched
+    A request raises, besides aiohttp's own errors:
+        ClientDisallowed: the URL of a hop is not allowed; carries the verdict.
+        ConfigurationError: the request states a User-Agent that names no crawler.
+        ClientInvalidURL: no robots.txt covers the URL; or the request would have dot segments, which servers resolve,
+            or a Host header that names another site.
+        TooFar: no turn comes within ``max_wait_s``.
+        TurnHeld: with ``pace``, this task already holds the turn of the host, for another URL or an open response.
+        ClosedError: the gate was closed; with ``pace``, also if the session was closed during the wait for a turn.
+
+    Example:
+        >>> from politesse import Gatekeeper
+        >>> RobotsMiddleware(Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)"), pace=True, max_wait_s=60)
+        RobotsMiddleware(<Gatekeeper examplebot (enforce): 0 origins known, 0 being fetched>, pace=True)
+    """
+
+    def __init__(self, gate: AgentView, *, pace: bool = False, max_wait_s: float | None = None) -> None:
+        check_gate(gate, "RobotsMiddleware")
+        check_types({"pace": (pace, bool)}, required=True)
+        if max_wait_s is not None and not pace:
+            raise ConfigurationError(f"max_wait_s={max_wait_s!r}: needs pace=True; without it no turn is waited for")
+        check_wait("max_wait_s", max_wait_s)
+        self._gate = gate
+        self._pace = pace
+        self._max_wait_s = max_wait_s
+        self._turns = OpenTurns()
+        self._agents = StatedAgents(gate, DEFAULT_USER_AGENT)
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Check the request, take its turn with ``pace``, and send it."""
+        if self._pace:
+            # ``request.response`` is None before the request is first sent, though aiohttp declares a response.
+            previous: ClientResponse | None = getattr(request, "response", None)
+            if previous is not None:
+                previous.release()  # an outer middleware repeats the request, for example to answer a challenge
+            total_s = request.session.timeout.total
+            turns = RequestTurns(self._agents, self._turns, self._max_wait_s, None, total_s, closes=False)
+            return await turns(request, handler)
+        gate = self._agents.introduce(request.headers, request.headers.getall(hdrs.USER_AGENT, ()))
+        try:
+            url = sent_url(request)
+            verdict = gate.peek(url)  # a known answer needs no coroutine
+            if verdict is None:
+                verdict = await gate.check(url)
+        except (Disallowed, InvalidURL) as error:
+            raise client_error(error) from None
+        if not verdict:
+            raise ClientDisallowed(verdict)
+        signature = RequestSignature(gate.state.signer, request.method, url, request.headers)
+        with signature.added_to(request.headers):
+            response = await send_judged(request, handler, url, turn=False)
+        signature.is_asked(response.status, response.headers)  # if so, later requests to this origin are signed
+        return response
+
+    def trace_config(self) -> aiohttp.TraceConfig:
+        """Return a trace that finds unjudged requests, for ``aiohttp.ClientSession(trace_configs=[...])``.
+
+        The trace compares the URL and the Host header of each sent hop with the judged URL, and publishes each
+        difference as a MiddlewareBypassed event to the subscribers of the gate; the request is still sent. If no hop of
+        a request was judged, the request is reported once. If a middleware answers a request without the server, or the
+        request fails before it is sent, it is not reported.
+
+        Make this trace the last of ``trace_configs``: a later trace could change the headers after this trace has
+        compared them. A request that a middleware makes with ``ClientRequest(...)`` is traced only if the middleware
+        passes on the traces of the original request.
+        """
+        return tracing(self._gate.publish)
+
+    def __repr__(self) -> str:
+        return f"RobotsMiddleware({self._gate!r}{', pace=True' if self._pace else ''})"

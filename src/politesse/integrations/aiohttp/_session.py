@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
+from asyncio import get_running_loop
 from contextvars import ContextVar
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypedDict, Unpack, cast
 
 import aiohttp
 from aiohttp import ClientResponse, hdrs
-from aiohttp.client import _BaseRequestContextManager, _RequestOptions, _WSConnectOptions
 from multidict import CIMultiDict
 
 from politesse._base.checks import AsyncOnly, check_types, check_wait
@@ -17,6 +16,7 @@ from politesse._base.text import public_url
 from politesse._gate.assemble import check_unknown
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse.errors import ClosedError, ConfigurationError, WrongEventLoop
+from politesse.fetch._aiohttp_internals import PendingContext, middlewares_of, open_websocket
 from politesse.integrations._request import (
     OpenTurns,
     StatedAgents,
@@ -25,8 +25,7 @@ from politesse.integrations._request import (
     headers_alone,
     may_have_page,
 )
-from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, RequestTurns
-from politesse.integrations.aiohttp._urls import explained, first_url
+from politesse.integrations.aiohttp._sending import DEFAULT_USER_AGENT, RequestTurns, explained, first_url
 from politesse.page import PageDirectives
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.pace import PacingOptions
+    from politesse.fetch._aiohttp_internals import OptionsOfRequest, OptionsOfWebSocket
     from politesse.fetch._options import FetchOptions
     from politesse.ports import Store
 
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
         max_wait_s: float | None
         exempt: str | None
 
-    class RequestOptions(_RequestOptions, _OwnOptions, total=False):
+    class RequestOptions(OptionsOfRequest, _OwnOptions, total=False):
         """The options of aiohttp for a request, and PoliteSession's own."""
 
-    class WebSocketOptions(_WSConnectOptions, _OwnOptions, total=False):
+    class WebSocketOptions(OptionsOfWebSocket, _OwnOptions, total=False):
         """The options of aiohttp for a WebSocket, and PoliteSession's own."""
 
 
@@ -150,8 +150,12 @@ class PoliteSession(AsyncOnly):
         check_unknown("PoliteSession", options.keys() - signature(aiohttp.ClientSession).parameters.keys())
         if session is not None and options:
             raise ConfigurationError(f"{', '.join(options)}: give either session= or the options of a new session")
-        if session is None and _get_running_loop() is None:
-            raise WrongEventLoop("no event loop is running: create a PoliteSession inside a coroutine (async def)")
+        if session is None:
+            try:
+                get_running_loop()
+            except RuntimeError:
+                hint = "create a PoliteSession inside a coroutine (async def)"
+                raise WrongEventLoop(f"no event loop is running: {hint}") from None
         self._own_gate: Gatekeeper | None = None
         if isinstance(gate, str):
             if not gate:
@@ -221,7 +225,7 @@ class PoliteSession(AsyncOnly):
         # aiohttp has no public way to add a middleware to a handshake. So its own function makes the handshake, and
         # sends the request through this session.
         session = cast("aiohttp.ClientSession", _Handshaking(self, ours))
-        return PendingWebSocket(aiohttp.ClientSession._ws_connect(session, url, **given))  # noqa: SLF001
+        return PendingWebSocket(open_websocket(session, url, **given))
 
     async def page_directives(self, response: ClientResponse) -> PageDirectives:
         """Return the directives of a page for the gate's own crawler; see ``page_directives`` of this package."""
@@ -274,7 +278,7 @@ class PoliteSession(AsyncOnly):
         )
         middlewares = options.pop("middlewares", None)
         if middlewares is None:
-            middlewares = session._middlewares  # noqa: SLF001 - there is no public accessor
+            middlewares = middlewares_of(session)
         outer = _SENDING.get()
         if outer is not None:
             outer.step_back()  # a middleware of the outer request makes this request: do not wait for the outer turn
@@ -311,7 +315,7 @@ def _raise_closed(method: str, url: StrOrURL) -> NoReturn:
     raise ClosedError(f"{method} {public_url(str(url))!r:.200}: the session is closed")
 
 
-class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
+class PendingResponse(PendingContext["ClientResponse"]):
     """A request that starts with ``await`` or ``async with``; the end of the block releases the response."""
 
     __slots__ = ()
@@ -322,14 +326,14 @@ class PendingResponse(_BaseRequestContextManager["ClientResponse"]):
             raise AttributeError(f"{name!r} is of the response: await the request, or use 'async with'")
 
 
-class PendingWebSocket(_BaseRequestContextManager["aiohttp.ClientWebSocketResponse[bool]"]):
+class PendingWebSocket(PendingContext["aiohttp.ClientWebSocketResponse[bool]"]):
     """A WebSocket that opens with ``await`` or ``async with``; the end of the block closes it."""
 
     __slots__ = ()
 
 
 class _Handshaking:
-    """A stand-in for the session in ``ClientSession._ws_connect``: it requests through a PoliteSession."""
+    """A stand-in for the session in ``open_websocket``: it requests through a PoliteSession."""
 
     def __init__(self, web: PoliteSession, options: Mapping[str, Any]) -> None:
         self._web = web

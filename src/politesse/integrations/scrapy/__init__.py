@@ -7,12 +7,11 @@ One line of settings installs everything::
 ::
 
     _addon       PolitesseAddon: installs the other parts
-    _middleware  RobotsTxtMiddleware: may this request be made?
-    _downloader  PoliteDownloader: when may it start?
+    _downloader  RobotsTxtMiddleware: may this request be made? PoliteDownloader: when may it start?
     _queue       PolitePriorityQueue: hands out requests that may start now; restores a queue after a ``kill -9``
     _waits       the sites that wait or are given up, and the stats ``politesse/...``
-    _robots      robots.txt, fetched through the engine, so that proxies and other middlewares apply
-    _http_cache  the requests that Scrapy's HTTP cache answers; RobotParser
+    _robots      robots.txt, fetched through the engine, so that proxies and other middlewares apply; RobotParser; the
+                 requests that Scrapy's HTTP cache answers
     _settings    the Gatekeeper that the settings describe
     _internals   Scrapy's undocumented names: no other module uses them
 
@@ -45,13 +44,12 @@ def _check_scrapy() -> None:
 
 _check_scrapy()
 
-# The imports come after the check, because these modules import Scrapy.
-from politesse.integrations.scrapy._addon import PolitesseAddon  # noqa: E402
-from politesse.integrations.scrapy._downloader import PoliteDownloader  # noqa: E402
-from politesse.integrations.scrapy._http_cache import RobotParser  # noqa: E402
-from politesse.integrations.scrapy._internals import requests_under_way  # noqa: E402
-from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware  # noqa: E402
-from politesse.integrations.scrapy._queue import PolitePriorityQueue  # noqa: E402
+# ruff: noqa: E402 - these modules import Scrapy, so their imports come after the check
+from politesse.integrations.scrapy._addon import PolitesseAddon
+from politesse.integrations.scrapy._downloader import PoliteDownloader, RobotsTxtMiddleware
+from politesse.integrations.scrapy._internals import requests_under_way
+from politesse.integrations.scrapy._queue import PolitePriorityQueue
+from politesse.integrations.scrapy._robots import RobotParser
 
 __all__ = [
     "PoliteDownloader",

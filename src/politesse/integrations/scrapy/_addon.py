@@ -9,10 +9,9 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from politesse.errors import ConfigurationError
-from politesse.integrations.scrapy._downloader import PoliteDownloader
-from politesse.integrations.scrapy._http_cache import RobotParser
-from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware
+from politesse.integrations.scrapy._downloader import PoliteDownloader, RobotsTxtMiddleware
 from politesse.integrations.scrapy._queue import PolitePriorityQueue
+from politesse.integrations.scrapy._robots import RobotParser
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

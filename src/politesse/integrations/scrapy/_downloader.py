@@ -1,4 +1,6 @@
-"""A downloader that takes a turn for each request before it starts.
+"""A middleware that checks whether a request may be made, and a downloader that takes its turn before it starts.
+
+The middleware takes the place of Scrapy's ``RobotsTxtMiddleware``, and reads the directives of pages.
 
 Scrapy's slots do not ensure a pace: a slot counts the delay from the start of a request, with jitter, and forgets the
 last request after a minute. AutoThrottle, the spider and ``download_slot`` change the delay, or evade it. So politesse
@@ -25,23 +27,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from scrapy import Request, signals
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import IgnoreRequest, NotConfigured
 
 from politesse._base.text import printable
 from politesse._gate.turns import TurnWait, try_turn
+from politesse._http.fields import header_pairs
 from politesse._http.signing import RequestSignature
-from politesse.errors import ClosedError, ConfigurationError, Disallowed, TooFar
+from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
+from politesse.integrations._request import StatedAgents, check_sent, content_codings, headers_alone, may_have_page
 from politesse.integrations.scrapy import _internals
-from politesse.integrations.scrapy._middleware import RobotsTxtMiddleware
-from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed
+from politesse.integrations.scrapy._internals import CLOSING, SpiderClosing, patiently
+from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, HttpCache, RobotsTxtFailed
 from politesse.integrations.scrapy._settings import fleet_of, make_gate, seconds_of
-from politesse.integrations.scrapy._waits import DEFERRING, CrawlTally, Waits, host_of, origin_of
+from politesse.integrations.scrapy._waits import DEFERRING, CrawlTally, Waits, count, host_of, origin_of
 from politesse.origin import Origin
+from politesse.page import PageDirectives
 from politesse.verdict import Bound, NotYet, Reason, Verdict
 
 if TYPE_CHECKING:
@@ -49,13 +56,235 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.robotstxt import RobotParser
     from twisted.python.failure import Failure
 
+    from politesse._gate.gatekeeper import Gatekeeper
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
-    from politesse.integrations.scrapy._queue import PolitePriorityQueue
 
 logger = logging.getLogger(__name__)
+
+PAGE: Final = "politesse_page"
+"""The key of a response's PageDirectives in its meta."""
+
+_CUT: Final = frozenset({"dataloss", "download_stopped", "partial"})
+"""The flags of a response whose body is incomplete."""
+
+_WITH_ROBOTS_TXT: Final = frozenset({"http", "https"})
+
+
+class RobotsTxtMiddleware:
+    """A downloader middleware that replaces Scrapy's own, with its settings, meta key, signal, stats and messages.
+
+    Differences: a robots.txt is valid for one scheme, host and port, and is fetched again when its copy has expired. If
+    robots.txt cannot be fetched, the site stays closed (``POLITESSE_ON_ERROR = "allow"`` opens it, as Scrapy does).
+
+    URLs of other schemes, such as ``ftp:`` and ``data:``, go to Scrapy's handlers without a judgement.
+
+    This middleware only checks permission. PoliteDownloader paces the requests; PolitesseAddon installs both.
+
+    If a later downloader middleware returns a new request, that request passes this middleware, too. A middleware that
+    changes the URL or the Host header of a request must come before this middleware. Otherwise only PoliteDownloader
+    sees the change, and judges the request again.
+
+    Every response has its PageDirectives as ``response.meta["politesse_page"]``, for the agent that the request was
+    judged for. A robots.txt has no directives. With ``POLITESSE_PAGE_DIRECTIVES`` false, no response has directives. If
+    a request carries the meta of an earlier response, the middleware removes the directives from that meta. Directives
+    are marked ``truncated`` if the body cannot be read: because the extra ``html`` is missing, or because the body is
+    still compressed (``COMPRESSION_ENABLED`` is false, or this middleware comes after HttpCompressionMiddleware, 590).
+
+    ``process_request`` raises IgnoreRequest for a request that is not permitted.
+
+    Example::
+
+        DOWNLOADER_MIDDLEWARES = {
+            "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+            "politesse.integrations.scrapy.RobotsTxtMiddleware": 100,
+        }
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        if not crawler.settings.getbool("ROBOTSTXT_OBEY"):
+            raise NotConfigured(
+                "ROBOTSTXT_OBEY is False in the project, so no robots.txt is obeyed; remove the setting"
+            )
+        self.fetcher: EngineFetcher = EngineFetcher(crawler)
+        self.gate: Gatekeeper = make_gate(crawler, self.fetcher)
+        self.downloader: PoliteDownloader | None = None
+        self._crawler = crawler
+        self._agents = StatedAgents(self.gate, "")
+        self._http_cache = HttpCache(crawler)
+        self._reads_pages = crawler.settings.getbool("POLITESSE_PAGE_DIRECTIVES", True)  # noqa: FBT003 - a default
+        self._lacks_extra = False
+        self._permitted: WeakSet[Request] = WeakSet()
+        crawler.signals.connect(self._engine_started, signals.engine_started)
+        crawler.signals.connect(self._spider_closed, signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the middleware of a crawl.
+
+        Raises:
+            NotConfigured: ``ROBOTSTXT_OBEY`` is false.
+            ConfigurationError: a setting is invalid.
+        """
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        """Return None to continue, or another request to schedule; raises IgnoreRequest."""
+        request.meta.pop(PAGE, None)  # the request may have the meta of an earlier page
+        # For other schemes, Scrapy has a handler or raises NotSupported.
+        if request.meta.get("dont_obey_robotstxt") or request.url.partition(":")[0].lower() not in _WITH_ROBOTS_TXT:
+            return None
+        view = self._view(request)
+        if self._http_cache.answers(request) and self._stored_robots_permit(request):
+            self._permitted.add(request)
+            return None
+        try:
+            verdict = await self._verdict(view, request)
+            while self.downloader is not None and verdict.reason in DEFERRING:
+                if not await self.downloader.has_waited(request, verdict):
+                    break
+                verdict = await self._verdict(view, request)
+        except SpiderClosing:
+            later = None if self.downloader is None else self.downloader.keep(request)
+            if later is None:
+                raise
+            return later
+        self._permitted.add(request)
+        if verdict.reason in DEFERRING:
+            # As in Scrapy, pages that the stored rules forbid do not wait for the server. For the other pages the cache
+            # answers even with a stale response, because PoliteDownloader sends no request while robots.txt is
+            # unreachable.
+            self._stored_robots_permit(request)
+            if self._http_cache.recovers(request):
+                return None
+        return self._continued(view, request, verdict)
+
+    def process_request_2(self, rp: RobotParser, request: Request) -> None:
+        """Raise IgnoreRequest if ``rp`` forbids ``request``, as Scrapy's own middleware does.
+
+        ``rp`` is the robots.txt in the HTTP cache, which also answers ``request``.
+        """
+        if not rp.allowed(request.url, self._view(request).identity.tokens[0]):
+            raise self._refuse(request, "")
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        """Add the directives of the page to the meta; return ``response``."""
+        if self._reads_pages and ROBOTS_TXT not in request.meta:
+            request.meta[PAGE] = self._page(request, response)
+        return response
+
+    def view_of(self, request: Request) -> AgentView | None:
+        """Return the view that judges ``request`` in its present form; None if the request was not judged."""
+        return self._view(request, self.gate) if request in self._permitted else None
+
+    def forbidden(self, request: Request, verdict: Verdict) -> IgnoreRequest:
+        """Count and log a request that is not permitted; return the exception to raise."""
+        # If a rule decides, the message is the same as in Scrapy's own middleware.
+        why = "" if verdict.reason is Reason.DISALLOW_RULE else f" ({str(verdict).partition(' (')[2]}"
+        error = self._refuse(request, why)
+        if verdict.source is not None and (cause := self.fetcher.error(verdict.source)) is not None:
+            error = RobotsTxtFailed(str(error))
+            error.__cause__ = cause
+        return error
+
+    def check_sent(self, request: Request) -> None:
+        """Raise IgnoreRequest if ``request`` goes to a URL that was not judged, or its User-Agent names no crawler."""
+        self._view(request)
+        hosts = (value.decode("latin-1") for value in request.headers.getlist(b"Host"))
+        try:
+            check_sent(request.url, urlsplit(request.url).path, hosts)
+        except InvalidURL as error:
+            raise self._refuse(request, f" (it {error.problem})") from None
+
+    def _view(self, request: Request, refused: AgentView | None = None) -> AgentView:
+        """Return the view for the User-Agent of ``request``, or ``refused`` if the User-Agent names no crawler.
+
+        Raises:
+            IgnoreRequest: the User-Agent names no crawler, and ``refused`` is None.
+        """
+        try:
+            return self._agents.view([value.decode("latin-1") for value in request.headers.getlist(b"User-Agent")])
+        except ConfigurationError as error:
+            if refused is None:
+                raise self._refuse(request, f" ({error})") from None
+            return refused
+
+    def _continued(self, view: AgentView, request: Request, verdict: Verdict) -> Request | None:
+        """Return None to continue, or another request to schedule; raises IgnoreRequest."""
+        is_deferred = verdict.reason in DEFERRING
+        if self.downloader is not None and (verdict or is_deferred):
+            later = self.downloader.postpone(request, verdict)
+            if later is not None:
+                return later  # the new request is judged again
+        view.counted(verdict)
+        if verdict:
+            return None
+        if self.downloader is not None and is_deferred:
+            self.downloader.note_ignored(request)
+        raise self.forbidden(request, verdict)
+
+    def _stored_robots_permit(self, request: Request) -> bool:
+        """Return whether the HTTP cache has a robots.txt; raises IgnoreRequest if that forbids ``request``."""
+        parser = self._http_cache.robots_parser(request.url)
+        if parser is not None:
+            self.process_request_2(parser, request)
+        return parser is not None
+
+    async def _verdict(self, view: AgentView, request: Request) -> Verdict:
+        self.check_sent(request)
+        try:
+            judged = view.judged(request.url)
+            if judged is None:
+                self.fetcher.note_cause(request)
+                judged = await patiently(self._crawler, view.learn(request.url))
+        except InvalidURL as error:
+            raise self._refuse(request, f" (the URL {printable(error.problem)}; see dont_obey_robotstxt)") from error
+        except ClosedError as error:
+            raise IgnoreRequest(CLOSING) from error
+        return judged[0]
+
+    def _page(self, request: Request, response: Response) -> PageDirectives:
+        tokens, headers = self._view(request, self.gate).identity.tokens, header_pairs(response.headers)
+        if not response.body or not may_have_page(request.method, response.status, headers):
+            return PageDirectives.from_response(headers, None, tokens)
+        if content_codings(headers):
+            return headers_alone(headers, tokens)  # HttpCompressionMiddleware removes the header when it decodes
+        try:
+            page = PageDirectives.from_response(headers, response.body, tokens)
+        except ImportError as error:
+            if not self._lacks_extra:
+                self._lacks_extra = True
+                logger.warning(
+                    "The METAs of pages are not read, and meta[%r] has only the directives of the headers: %s. "
+                    "POLITESSE_PAGE_DIRECTIVES = False turns it off.",
+                    *(PAGE, printable(str(error))),
+                )
+            return headers_alone(headers, tokens)
+        return page if _CUT.isdisjoint(response.flags) else replace(page, truncated=True)
+
+    def _refuse(self, request: Request, why: str) -> IgnoreRequest:
+        logger.debug(
+            "Forbidden by robots.txt: %(request)s%(why)s",
+            {"request": printable(str(request)), "why": printable(why)},
+            extra={"spider": self._crawler.spider},
+        )
+        count(self._crawler, "robotstxt/forbidden")
+        return IgnoreRequest(f"Forbidden by robots.txt{why}")
+
+    def _engine_started(self) -> None:
+        if self.downloader is None:
+            logger.warning(
+                "Requests are not paced, neither by Crawl-delay nor by Retry-After: %s is not the DOWNLOADER. "
+                "PolitesseAddon in ADDONS sets it.",
+                "politesse.integrations.scrapy.PoliteDownloader",
+            )
+
+    async def _spider_closed(self) -> None:
+        await self.gate.aclose()
+
 
 _DONT_FILTER: Final = "politesse_dont_filter"
 _LEAST_WAIT_S: Final = 0.1
@@ -86,7 +315,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         name = "POLITESSE_MAX_UNREACHABLE"
         max_unreachable_s = seconds_of(name, crawler.settings.get(name, 300.0))
         super().__init__(crawler)
-        self.queues: list[PolitePriorityQueue] = []  # each queue adds itself
+        self.queues: list[_internals.SlotQueue] = []  # each PolitePriorityQueue adds itself
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # requests that were handed out although their site was given up
         self._bounced: WeakSet[Request] = WeakSet()  # requests that were put back while the spider was closing
@@ -116,7 +345,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         origin = None if ROBOTS_TXT in request.meta else origin_of(request.url)
         return None if origin is None else origin.pacing_host
 
-    def entered(self, request: Request, slot: str) -> None:
+    def arrived(self, request: Request, slot: str) -> None:
         """Record that ``request`` is under way."""
         # ``dont_filter`` is restored, because a redirect must pass the filters for duplicates and for other sites.
         request.dont_filter = request.meta.pop(_DONT_FILTER, request.dont_filter)
@@ -145,7 +374,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         """If a request got no turn, return a copy to schedule again; otherwise the failure for its errback."""
         if isinstance(failure.value, PutBack):
             return self._put_back(request)
-        if isinstance(failure.value, _internals.SpiderClosing) and (later := self.keep(request)) is not None:
+        if isinstance(failure.value, SpiderClosing) and (later := self.keep(request)) is not None:
             return later
         if isinstance(failure.value, RobotsTxtFailed):
             raise failure.value.as_in_scrapy()  # raising bypasses all middlewares; RetryMiddleware would retry
@@ -208,7 +437,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         if self.waits.given_up(str(origin)) or verdict.not_before is None:
             return False
         wait_s = max(_LEAST_WAIT_S, verdict.not_before - self._clock.wall())
-        await _internals.patiently(self.crawler, self._clock.sleep(wait_s))
+        await patiently(self.crawler, self._clock.sleep(wait_s))
         return True
 
     def note_ignored(self, request: Request) -> None:
@@ -240,7 +469,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
             longest_s = min(_MOMENT_S, max(1.0, longest_s))
         try:
             # counts=False, because the middleware has counted the verdict.
-            return await _internals.patiently(self.crawler, TurnWait(agent, url, longest_s, counts=False).take())
+            return await patiently(self.crawler, TurnWait(agent, url, longest_s, counts=False).take())
         except TooFar as error:
             raise self._too_far(request, origin, error) from error
         except ConfigurationError as error:
@@ -248,7 +477,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         except Disallowed as error:
             raise self._disallowed(request, agent, error.verdict) from error
         except ClosedError as error:
-            raise IgnoreRequest(_internals.CLOSING) from error
+            raise IgnoreRequest(CLOSING) from error
 
     def _too_far(self, request: Request, origin: Origin, error: TooFar) -> IgnoreRequest:
         host, answer = origin.pacing_host, error.not_yet
@@ -265,12 +494,12 @@ class PoliteDownloader(_internals.SteppedDownloader):
         self.note_ignored(request)
         return IgnoreRequest(why)
 
-    def _refused(self, error: ConfigurationError) -> _internals.SpiderClosing:
+    def _refused(self, error: ConfigurationError) -> SpiderClosing:
         """Close the spider, because the fleet cannot be used; return the exception for its requests."""
         if self._closing is None:
             logger.error("The spider is closed: POLITESSE_FLEET cannot be used: %s", printable(str(error)))
             self._closing = asyncio.ensure_future(_internals.close_spider(self.crawler, "politesse_fleet_refused"))
-        return _internals.SpiderClosing(str(error))
+        return SpiderClosing(str(error))
 
     def _disallowed(self, request: Request, agent: AgentView, verdict: Verdict) -> IgnoreRequest:
         if verdict.reason is not Reason.TOO_SLOW:  # ``turn_request`` has already counted TOO_SLOW for the origin
@@ -285,7 +514,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return self._robots.forbidden(request, verdict)
 
     def _view(self, request: Request) -> AgentView | None:
-        return None if self._robots is None else self._robots.judge(request)
+        return None if self._robots is None else self._robots.view_of(request)
 
     def _rest(self, origin: Origin, request: Request, *, has_ended: bool = False) -> bool:
         """Let a host wait until the pacer has a turn; return False if the pacer may have a turn now.
@@ -317,7 +546,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
 
     def _wake(self, site: str | None) -> None:
         for queue in self.queues:
-            queue.ready.wake(site)
+            queue.wake(site)
         _internals.wake(self.crawler)
 
     def _spider_opened(self) -> None:

@@ -1,6 +1,8 @@
 """Scrapy's internals: no other module of this package uses an undocumented name of Scrapy.
 
-Scrapy may change these names in any version; tests/wire/scrapy/test_internals.py checks each of them.
+Scrapy may change these names in any version. They are the same in Scrapy 2.14 to 2.19, and
+tests/wire/scrapy/test_internals.py checks each of them. Each name is here because Scrapy has no public way to do the
+same.
 
 Engine
     ``_slot`` with ``inprogress``, ``closing`` and ``nextcall``; ``downloader``; ``close_spider_async``. Scrapy sends no
@@ -168,7 +170,7 @@ class SteppedDownloader(Downloader):
     def host_slot(self, request: Request) -> str | None:
         """Return the host whose slot ``request`` takes; None to let Scrapy select the slot."""
 
-    def entered(self, request: Request, slot: str) -> None:
+    def arrived(self, request: Request, slot: str) -> None:
         """Called when ``request`` comes to the downloader, before all middlewares."""
 
     async def send(self, request: Request, transmit: Callable[[], Awaitable[Response]]) -> Response:  # noqa: ARG002 - for subclasses
@@ -197,7 +199,7 @@ class SteppedDownloader(Downloader):
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy's signature
         """Pass ``request`` through the middlewares and send it."""
         slot = self.slot_name(request)
-        self.entered(request, slot)
+        self.arrived(request, slot)
         fetched: Deferred[Response | Request] = super().fetch(request)
         return fetched.addErrback(self.failed, request).addBoth(self._leave, request, slot)
 
@@ -245,6 +247,12 @@ class SlotQueue(DownloaderAwarePriorityQueue):
 
     def note_slot(self, slot: str) -> None:
         """Called when a slot is created, also by the constructor."""
+
+    def wake(self, site: str | None) -> None:
+        """Called when the slots of a host may be ready, or with None all slots."""
+
+    def note_left(self) -> None:
+        """Called when the spider is closed."""
 
     @property
     def slots(self) -> Mapping[str, Sized]:

@@ -50,9 +50,8 @@ from scrapy.utils.request import request_from_dict
 
 from politesse.errors import ConfigurationError
 from politesse.integrations.scrapy import _internals
-from politesse.integrations.scrapy._downloader import PoliteDownloader
-from politesse.integrations.scrapy._http_cache import HttpCache
-from politesse.integrations.scrapy._middleware import PAGE
+from politesse.integrations.scrapy._downloader import PAGE, PoliteDownloader
+from politesse.integrations.scrapy._robots import HttpCache
 from politesse.integrations.scrapy._waits import host_of, slot_of
 
 if TYPE_CHECKING:
@@ -165,6 +164,10 @@ class PolitePriorityQueue(_internals.SlotQueue):
     def note_slot(self, slot: str) -> None:
         """Put a new slot at the end of the line."""
         self.ready.add(slot)
+
+    def wake(self, site: str | None) -> None:
+        """Check the slots of the host of a site again; with None, the slots of all hosts."""
+        self.ready.wake(site)
 
     def next_slot(self) -> str | None:
         """Return the first ready slot, or None."""

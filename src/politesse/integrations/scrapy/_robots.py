@@ -1,11 +1,22 @@
-"""Fetches robots.txt with Scrapy's engine, handlers and middlewares; politesse decides the outcome of each fetch."""
+"""Fetches robots.txt with Scrapy's engine, handlers and middlewares; politesse decides the outcome of each fetch.
+
+Theory of operation of Scrapy's HTTP cache (``HTTPCACHE_ENABLED``). HttpCacheMiddleware comes after all other
+middlewares. If it answers a request, Scrapy sends no request. Then no turn and no fresh robots.txt are needed: the
+robots.txt in the same cache decides, whatever its age, as in Scrapy's own middleware. So a crawl can run from its cache
+while its servers are down. For all other requests the gate fetches robots.txt from the server, never from the cache,
+and a fault closes the site. The cache stores each robots.txt that was fetched, for the next run.
+
+Before a request, ``answers`` checks the policy and the storage to find out whether the cache will answer. If the cache
+then does not answer, the downloader judges the request like any other.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakValueDictionary
 
 import scrapy.exceptions
@@ -13,31 +24,159 @@ from cachetools import LRUCache
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http.request import NO_CALLBACK
+from scrapy.robotstxt import RobotParser as ScrapyRobotParser
 from scrapy.utils.misc import build_from_crawler, load_object
 from yarl import URL
 
 from politesse._base.text import printable, printable_traceback
 from politesse._cache.options import is_fault_of_kind
-from politesse._http.body import BodyError
+from politesse._http.body import BodyError, BoundedBody
 from politesse._http.fields import joined_fields
-from politesse._http.redirects import REDIRECTS, Hops
+from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
+from politesse._pacing.refusals import challenge_of
 from politesse.fetch._addresses import AddressGuard
 from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import MIN_BODY_BYTES, FetchOptions
-from politesse.integrations.scrapy._http_cache import HttpCache, decoded_body, settles
-from politesse.integrations.scrapy._internals import patiently
+from politesse.integrations.scrapy._internals import http_cache, is_fresh, patiently, store_response, stored_response
 from politesse.integrations.scrapy._waits import count
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
+from politesse.robots import RobotsTxt
+from politesse.robots.lexer import cut_at_line_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy.crawler import Crawler
+    from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
     from scrapy.http import Response
-    from scrapy.robotstxt import RobotParser
 
     from politesse.verdict import Source
+
+_MAX_PARSERS: Final = 1000
+
+
+class RobotParser(ScrapyRobotParser):
+    r"""RFC 9309 behind the interface of Scrapy's parsers; for the setting ``ROBOTSTXT_PARSER``.
+
+    Args:
+        body: a robots.txt, as octets; parsed on first use.
+
+    Example:
+        >>> parser = RobotParser(b"User-agent: *\nDisallow: /private\n")
+        >>> parser.allowed("https://example.com/private/page", "ExampleBot/1.0")
+        False
+    """
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, robotstxt_body: bytes) -> Self:  # noqa: ARG003 - as Scrapy has it
+        """Return the parser of a body; never raises, for any body."""
+        return cls(robotstxt_body)
+
+    @cached_property
+    def _robots(self) -> RobotsTxt:
+        return RobotsTxt.parse(self._body)
+
+    def allowed(self, url: str | bytes, user_agent: str | bytes) -> bool:
+        """Return whether ``user_agent``, a User-Agent or a product token, may request ``url``.
+
+        Raises:
+            InvalidURL: ``url`` is not an absolute http or https URL.
+        """
+        return self._robots.rules_for(_text(user_agent)).allowed(_text(url))
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+class HttpCache:
+    """Scrapy's HTTP cache of a crawl; empty if ``HTTPCACHE_ENABLED`` is false.
+
+    Args:
+        crawler: the crawler, whose engine has the middleware.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._enabled = crawler.settings.getbool("HTTPCACHE_ENABLED")
+        self._ignores_missing = crawler.settings.getbool("HTTPCACHE_IGNORE_MISSING")
+        self._parsers: LRUCache[str, RobotParser | None] = LRUCache(_MAX_PARSERS)
+
+    def answers(self, request: Request) -> bool:
+        """Return whether the cache answers ``request``, so that Scrapy sends nothing."""
+        cache = self._middleware(request)
+        if cache is None:
+            return False
+        copy = request.copy()  # a copy, because policy and storage change the request
+        stored = self._stored(cache, copy)
+        if stored is None:
+            return self._ignores_missing  # with this setting HttpCacheMiddleware ignores the request
+        return is_fresh(cache, stored, copy)
+
+    def recovers(self, request: Request) -> bool:
+        """Return whether the cache has a response to ``request``, perhaps stale, to use while the server is down."""
+        cache = self._middleware(request)
+        return cache is not None and self._stored(cache, request.copy()) is not None
+
+    def robots_parser(self, url: str) -> RobotParser | None:
+        """Return the parser of the stored robots.txt for ``url``, if the cache has a copy with a decisive status."""
+        robots_url = Origin.of(url).robots_url
+        if robots_url not in self._parsers:
+            self._parsers[robots_url] = self._read(Request(robots_url))
+        return self._parsers[robots_url]
+
+    def store_robots(self, url: str, response: Response) -> None:
+        """Store the response to a request for robots.txt, if its status decides which pages may be requested."""
+        request = Request(url)
+        cache = self._middleware(request)
+        if cache is not None and settles(response):
+            store_response(cache, self._crawler, request, response)
+
+    def _middleware(self, request: Request) -> HttpCacheMiddleware | None:
+        """Return the middleware if it handles ``request``, else None."""
+        is_used = self._enabled and not request.meta.get("dont_cache")
+        return http_cache(self._crawler, request) if is_used else None
+
+    def _stored(self, cache: HttpCacheMiddleware, request: Request) -> Response | None:
+        try:
+            return stored_response(cache, self._crawler, request)
+        except Exception:  # noqa: BLE001 - a storage may raise anything; HttpCacheMiddleware is next and reports it
+            return None
+
+    def _read(self, request: Request) -> RobotParser | None:
+        cache = self._middleware(request)
+        response = None if cache is None else self._stored(cache, request)
+        if response is None or not settles(response):
+            return None
+        if response.status // 100 == 4:  # noqa: PLR2004 - RFC 9309 2.3.1.3: unavailable, everything is allowed
+            return RobotParser(b"")
+        try:
+            return RobotParser(decoded_body(response, joined_fields(response.headers))[0])
+        except BodyError:
+            return None
+
+
+def settles(response: Response | FetchResponse) -> bool:
+    """Return whether a response decides which pages may be requested.
+
+    206 (a part of the file), 429 and a challenge do not.
+    """
+    status = response.status
+    return status // 100 in {2, 4} and status not in {206, 429} and not challenge_of(joined_fields(response.headers))
+
+
+def decoded_body(response: Response, headers: Mapping[str, str]) -> tuple[bytes, bool]:
+    """Return the body, decoded if no middleware has decoded it, and whether it was cut; raises BodyError."""
+    if "download_stopped" in response.flags:
+        return cut_at_line_end(response.body, min(MIN_BODY_BYTES, len(response.body))), True
+    empty = response.status == 204 or not response.body  # noqa: PLR2004
+    body = BoundedBody("" if empty else headers.get("content-encoding", ""), MIN_BODY_BYTES)
+    body.feed(response.body)
+    return body.finish()
 
 
 logger = logging.getLogger(__name__)
@@ -120,7 +259,7 @@ class EngineFetcher:
             private_addresses=crawler.settings.get("POLITESSE_PRIVATE_ADDRESSES", "redirects")
         )
         self._resolver = SystemResolver()
-        self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
+        self._parser: type[ScrapyRobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
         self._http_cache = HttpCache(crawler)
         self._errors: LRUCache[str, Exception] = LRUCache(_MAX_ERRORS)
         self._causes: WeakValueDictionary[str, Request] = WeakValueDictionary()
@@ -129,17 +268,16 @@ class EngineFetcher:
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Make one request; a redirect is a fault that names its target."""
-        hops = Hops(request)
         try:
             async with asyncio.timeout(_TIMEOUT_S + _GRACE_S):
-                result = await patiently(self._crawler, self._fetch(hops))
+                result = await patiently(self._crawler, self._fetch(request))
         except TimeoutError:
-            result = hops.fault(FaultKind.TIMEOUT, f"no answer within {_TIMEOUT_S:g} s")
+            result = fault_at(request.url, FaultKind.TIMEOUT, f"no answer within {_TIMEOUT_S:g} s")
         except IgnoreRequest as error:
             kind = FaultKind.ADDRESS if isinstance(error, PrivateAddress) else FaultKind.INTERNAL
-            result = hops.fault(kind, str(error))
+            result = fault_at(request.url, kind, str(error))
         if not request.first_url:
-            self._count(hops, "request_count")
+            self._count(request, "request_count")
         if not _is_robots_txt(request) or (isinstance(result, FetchFault) and result.location):
             return result  # the fetch of the next hop decides the outcome
         if isinstance(result, FetchResponse):
@@ -175,51 +313,56 @@ class EngineFetcher:
         """Disconnect from the crawler's signals."""
         self._crawler.signals.disconnect(self._bytes_received, signals.bytes_received)
 
-    async def _fetch(self, hops: Hops) -> FetchResult:
+    async def _fetch(self, request: FetchRequest) -> FetchResult:
         guard = AddressGuard(self._resolver, blind=True, private_addresses=self.options.private_addresses)
-        if hops.request.redirected:
+        if request.redirected:
             guard.after_public()
-        host = URL(hops.url, encoded=True).raw_host or ""
+        host = URL(request.url, encoded=True).raw_host or ""
         if not guard.permits_host(host):
-            return hops.fault(guard.kind, guard.refusal)
+            return fault_at(request.url, guard.kind, guard.refusal)
         await self.check_host(host)
-        response = await self._download(hops)
+        response = await self._download(request)
         if isinstance(response, FetchFault):
             return response
         headers = joined_fields(response.headers)
-        redirect = hops.redirect(response.status, headers.get("location", "")) if response.status in REDIRECTS else None
-        if not isinstance(redirect, FetchFault) or hops.request.last or not redirect.location:
-            self._count(hops, "response_count")  # if a redirect is followed, only the answer of the next hop is counted
-            self._count(hops, f"response_status_count/{response.status}")
-        if isinstance(redirect, FetchFault):
+        redirect = None
+        if response.status in REDIRECTS:
+            redirect = unfollowed(request, response.status, headers.get("location", ""))
+        # If a redirect is followed, only the answer of the next hop is counted.
+        if redirect is None or request.last or not redirect.location:
+            self._count(request, "response_count")
+            self._count(request, f"response_status_count/{response.status}")
+        if redirect is not None:
             return replace(redirect, private=guard.private)
-        if _is_robots_txt(hops.request):
-            self._http_cache.store_robots(_first_url(hops.request), response)
+        if _is_robots_txt(request):
+            self._http_cache.store_robots(_first_url(request), response)
         body, truncated = b"", False
         if 200 <= response.status <= 299:  # noqa: PLR2004 - only these bodies are read
             try:
                 body, truncated = decoded_body(response, headers)
             except BodyError as error:
-                return hops.fault(error.kind, error.detail, response.status)
-        return FetchResponse(response.status, hops.url, headers, body, truncated, bool(hops.conditions))
+                return fault_at(request.url, error.kind, error.detail, response.status)
+        is_conditional = bool(conditions_of(request.validators, request.url))
+        return FetchResponse(response.status, request.url, headers, body, truncated, is_conditional)
 
-    async def _download(self, hops: Hops) -> Response | FetchFault:
-        request = self._request(hops.url, {**hops.conditions, **hops.signature})
+    async def _download(self, asked: FetchRequest) -> Response | FetchFault:
+        conditions = conditions_of(asked.validators, asked.url)
+        request = self._request(asked.url, {**conditions, **(asked.signature or {})})
         try:
             return await self._crawler.engine.download_async(request)
         except IgnoreRequest as error:
             # As in Scrapy's own middleware, the stats do not count this fault. Scrapy then allows the site; politesse
             # closes the site by default.
-            return hops.fault(FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
+            return fault_at(asked.url, FaultKind.INTERNAL, f"a downloader middleware ignored the request: {error}")
         except Exception as error:  # noqa: BLE001 - handlers and middlewares may raise anything; every fault closes the gate
             logger.error(  # noqa: TRY400 - exc_info is not printable
                 "Error downloading %s: %s\n%s",  # the message of Scrapy's own middleware
                 *(printable(str(request)), printable(str(error)), printable_traceback(error)),
                 extra={"spider": self._crawler.spider},
             )
-            self._count(hops, f"exception_count/{type(error)}")
-            self._errors[_first_url(hops.request)] = error
-            return hops.fault(_kind(error), str(error).rstrip(".") or type(error).__name__)
+            self._count(asked, f"exception_count/{type(error)}")
+            self._errors[_first_url(asked)] = error
+            return fault_at(asked.url, _kind(error), str(error).rstrip(".") or type(error).__name__)
 
     def _request(self, url: str, given: Mapping[str, str]) -> Request:
         meta = _META | {
@@ -258,8 +401,8 @@ class EngineFetcher:
         detail = f"{fault}; POLITESSE_ON_ERROR allows it"
         return FetchFault(FaultKind.REDIRECT_LIMIT, detail, result.final_url, result.status, final=True)
 
-    def _count(self, hops: Hops, name: str) -> None:
-        if _is_robots_txt(hops.request):
+    def _count(self, request: FetchRequest, name: str) -> None:
+        if _is_robots_txt(request):
             count(self._crawler, f"robotstxt/{name}")
 
 

@@ -7,7 +7,7 @@
             ...  # one request, without redirects
             turn.observe(status, headers)
 
-``PoliteAdapter`` takes a turn for each request of the library requests; it needs the extra ``requests``.
+``PoliteAdapter`` of ``politesse.integrations.requests`` takes a turn for each request of the library requests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from asyncio import _get_running_loop
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,13 +35,12 @@ if TYPE_CHECKING:
     from politesse._gate.permission import HostPolicy
     from politesse._gate.view import AgentView
     from politesse._pacing.requests import Permit
-    from politesse.integrations.requests import PoliteAdapter as PoliteAdapter
     from politesse.origin import Origin, StrOrURL
     from politesse.status import HostStatus
     from politesse.usage import Usage
     from politesse.verdict import NotYet, Verdict
 
-__all__ = ["Gate", "ThreadView"]  # PoliteAdapter is not listed, because it needs an extra
+__all__ = ["Gate", "ThreadView"]
 
 _EXIT_S: Final = 5.0  # the longest wait for a gate that is still open when the interpreter exits
 
@@ -173,7 +171,7 @@ class LoopThread(threading.Thread):
         """
         if os.getpid() != self._pid:
             raise WrongEventLoop(f"this gate was made in process {self._pid}, before the fork: create one after it")
-        if _get_running_loop() is not None:
+        if _is_in_loop():
             raise WrongEventLoop("an event loop runs in this thread, and a Gate would block it: use a Gatekeeper here")
         answer: _ThreadAnswer[_T] = _ThreadAnswer()
         try:
@@ -234,11 +232,20 @@ class LoopThread(threading.Thread):
         In the child after a fork, the call has no effect.
         """
         self.stop()
-        if _get_running_loop() is None:
+        if not _is_in_loop():
             self.join()
             error, self._error = self._error, None
             if error is not None:
                 raise error
+
+
+def _is_in_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _turns(result: object) -> list[Turn]:
@@ -454,14 +461,3 @@ class Gate(ThreadView):
 
     def __repr__(self) -> str:
         return f"<Gate {self._view.name} ({'open' if self._thread.is_alive() else 'closed'})>"
-
-
-if not TYPE_CHECKING:  # so that a type checker reports unknown names
-
-    def __getattr__(name: str) -> object:
-        """Return PoliteAdapter; its module is loaded at the first use, because it needs requests (PEP 562)."""
-        if name == "PoliteAdapter":
-            from importlib import import_module  # noqa: PLC0415 - see above
-
-            return import_module("politesse.integrations.requests").PoliteAdapter
-        raise AttributeError(f"module 'politesse.sync' has no attribute {name!r}", name=name)

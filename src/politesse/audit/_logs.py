@@ -3,17 +3,24 @@
 A server writes a line at the end of a request, so lines of requests that overlap are out of order. A window of five
 minutes puts them in order: a request leaves the window when a line is five minutes newer. If a line is older than the
 window, the clock of the server was set back. In this case the window is emptied first, and the audit starts anew.
+
+A parser turns each line into fields, which have the names of nginx's variables. ``Common`` and ``Combined`` are formats
+of nginx, too. A parser returns None for a line that is not a request, and raises a ValueError for a line that it cannot
+read.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import sys
 import zlib
 from collections import Counter
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, tzinfo
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from functools import lru_cache
 from heapq import heappop, heappush, merge
@@ -25,27 +32,207 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from politesse._base.checks import check_choice, check_least, check_wait
 from politesse._base.constants import DAY_S, ROBOTS_TXT
 from politesse._base.text import needing, public_url, shortened
+from politesse._http.fields import joined_fields
 from politesse._http.freshness import retry_after_s
 from politesse._judge import CLOSING, Exchange, token_finder
-from politesse.audit import _formats
 from politesse.errors import ConfigurationError, PolitesseError
-from politesse.origin import Origin, split
+from politesse.origin import Origin, escaped, split
+from politesse.robots.agents import BROWSER, product_token
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    import os
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from politesse.audit._audit import AuditOptions
-    from politesse.audit._formats import Fields, Parse
+    Fields = Mapping[str, str]
+    Parse = Callable[[Any], Fields | None]
+
+COMMON: Final = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
+COMBINED: Final = f'{COMMON} "$http_referer" "$http_user_agent"$further_fields'
+TIMES: Final = ("msec", "time_iso8601", "time_local")
+_NEEDED: Final = (TIMES, ("request", "request_uri", "uri"), ("status",))
+
+# The usual names in JSON logs, in Caddy's log, and in the records of ``politesse crawl --out``.
+_ALIASES: Final = {
+    "http_user_agent": "user_agent useragent user-agent agent",
+    "time_iso8601": "time timestamp @timestamp ts started",
+    "request_method": "method",
+    "request_time": "duration request_s",
+    "request_uri": "path target",
+    "sent_http_location": "location",
+    "sent_http_retry_after": "retry_after retry-after",
+    "status": "status_code",
+}
+_NAMES: Final = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
+# Names count only at their place. Caddy also logs the request headers, whose names the audited crawler chooses, and the
+# records of a crawl also have the members that the handler returned.
+_CADDY_REQUEST: Final = {"method": "request_method", "host": "host", "uri": "request_uri"}
+_CADDY_SENT: Final = {"user-agent": "http_user_agent"}
+_CADDY_ANSWER: Final = {"retry-after": "sent_http_retry_after", "location": "sent_http_location"}
+_OF_A_RECORD: Final = ("url", "status", "started", "request_s", "location")
+
+_REQUEST = re.compile(r"([A-Za-z]+) ((?:/|https?:).*?)(?: HTTP/[\d.]*)?", re.DOTALL)
+_PLAIN = re.compile(r"[!#-\[\]-~]*")  # neither quotes, backslashes nor blanks
+_ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|([\"\\]))")  # of nginx and Apache
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
+_NUMBER = re.compile(r"\d{9,13}(?:\.\d{1,9})?")
+_MILLISECONDS: Final = 1e11  # a greater Unix time is in milliseconds
+_LOCAL_TIME = re.compile(r"(\d\d)/(\w{3})/([1-9]\d{3}):(\d\d:\d\d:\d\d [+-]\d{4})")
+
+# Scrapy logs an answer when it arrives. It logs a retry or a redirect in a line of another kind. If it gives up a
+# request after an answer, it also writes the line "Crawled".
+SCRAPY_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? \[scrapy[.\w]*\] [A-Z]+: (.*)", re.DOTALL)
+_SENT = re.compile(
+    r"(?:(?:Crawled|Redirecting) \((?P<status>\d*)[^)]*\)(?: to <[A-Z]+ (?P<sent_http_location>[^>]*)> from)?|Retrying"
+    r"|Gave up retrying(?=.*times\): \D)) <(?P<request_method>[A-Z]+) (?P<url>[^>]*)>"
+    r"(?: \(failed \d+ times\): (?P<failed>\d*))?(?!.*'cached')"
+)
+
+
+def line_parser(template: str) -> Parse:
+    """Return the parser of a format string of nginx, with or without its directive ``log_format``.
+
+    Parsing a line takes linear time, because no variable matches the character that follows it in the format.
+
+    Raises:
+        ConfigurationError: the format lacks the time, the request or the status, or two variables are adjacent.
+    """
+    if template.lstrip().startswith(("log_format", "'")):
+        template = "".join(_QUOTED.findall(template))
+    pattern, names, end = "", set[str](), 0
+    for place in _VARIABLE.finditer(template):
+        name, following = place[1] or place[2], template[place.end() : place.end() + 1]
+        if following == "$":
+            raise ConfigurationError(f"format {template!r:.300}: nothing divides ${name} from the next variable")
+        octets = r'[^"\\]*(?:\\.[^"\\]*)*' if following == '"' else f"[^{re.escape(following)}]*" if following else ".*"
+        group = octets if name in names else f"(?P<{name}>{octets})"
+        pattern += re.escape(template[end : place.start()]) + group
+        names.add(name)
+        end = place.end()
+    for choice in _NEEDED:
+        if names.isdisjoint(choice):
+            raise ConfigurationError(f"format {template!r:.300}: it lacks {' or '.join(f'${one}' for one in choice)}")
+    match = re.compile(pattern + re.escape(template[end:]), re.DOTALL).fullmatch
+
+    def parse(line: str) -> Fields:
+        if (found := match(line)) is None:
+            raise ValueError("not of the format")
+        fields = found.groupdict()
+        return {name: _unescaped(value) for name, value in fields.items()} if "\\" in line else fields
+
+    return parse
+
+
+def _unescaped(text: str) -> str:
+    """Return a text without the escapes of nginx and Apache, each of which stands for an octet."""
+    octets = text.encode("utf-8", "surrogateescape")
+    octets = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()) if found[1] else found[2], octets)
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def parse_json(line: str) -> Fields | None:
+    """Return the fields of a JSON object; None for a record of a URL that was not requested."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004 - as for other lines
+    if "outcome" in record:  # of ``politesse crawl --out``
+        if "started" not in record:
+            return None
+        record = {name: record.get(name) for name in _OF_A_RECORD}
+    fields = _named(record, lambda key: _NAMES.get(key, key))
+    if isinstance(request := record.get("request"), dict):
+        fields |= _named(request, _CADDY_REQUEST.get) | _named(request.get("headers"), _CADDY_SENT.get)
+    fields |= _named(record.get("resp_headers"), _CADDY_ANSWER.get)
+    if "started" in record:  # other logs have the time of the end
+        fields["msec"] = repr(unix_time(str(record["started"]), UTC) + float(fields.get("request_time", 0)))
+    if fields.keys().isdisjoint(TIMES):
+        raise ValueError("no time")
+    return fields
+
+
+def _named(members: object, name_of: Callable[[str], str | None]) -> dict[str, str]:
+    """Return the members of a JSON object as texts, by the names of nginx's variables."""
+    fields: dict[str, str] = {}
+    for key, given in members.items() if isinstance(members, dict) else ():
+        value = ", ".join(map(str, given)) if isinstance(given, list) else given  # RFC 9110 5.3: lines of a field
+        if isinstance(value, str | int | float) and (name := name_of(key.lower())):
+            fields.setdefault(name, str(value))
+    return fields
+
+
+def parse_scrapy(line: str) -> Fields | None:
+    """Return the fields of a request in Scrapy's log."""
+    head = SCRAPY_LINE.match(line)
+    found = _SENT.match(head[2]) if head else None
+    if head is None or found is None:
+        return None
+    fields = found.groupdict("")
+    return {**fields, "time_iso8601": head[1], "status": fields["status"] or fields["failed"] or "0"}
+
+
+def parse_warc(record: Any) -> Fields | None:  # noqa: ANN401 - warcio has no types
+    """Return the fields of an answer in a WARC file."""
+    head, answer = record.rec_headers, record.http_headers
+    if record.rec_type not in {"response", "revisit"} or answer is None:
+        return None
+    sent = joined_fields(answer.headers)
+    fields = {"sent_http_retry_after": sent.get("retry-after"), "url": head.get_header("WARC-Target-URI")}
+    fields |= {"time_iso8601": head.get_header("WARC-Date"), "status": answer.get_statuscode()}
+    fields |= {"sent_http_location": sent.get("location")}
+    return {name: value for name, value in fields.items() if value}
+
+
+@lru_cache(maxsize=4_096)
+def unix_time(text: str, zone: tzinfo) -> float:
+    """Return the Unix time of a number, of a time in the Common format, or of a time in ISO 8601.
+
+    A time that states no time zone is in ``zone``.
+
+    Raises:
+        ValueError: the text is not a time, or its time zone is wrong.
+    """
+    if _NUMBER.fullmatch(text):
+        return float(text) / (1_000 if float(text) > _MILLISECONDS else 1)
+    if found := _LOCAL_TIME.fullmatch(text):
+        return parsedate_to_datetime(" ".join(found.groups())).timestamp()
+    date = datetime.fromisoformat(text.replace(",", "."))
+    return (date.replace(tzinfo=zone) if date.tzinfo is None else date).timestamp()
+
+
+def target_of(fields: Fields) -> tuple[str, str]:
+    """Return the method, and the URL or the target of a request."""
+    written = fields.get("request")
+    if written is None:
+        uri, args = fields.get("uri", ""), fields.get("args", "-").removeprefix("-")
+        target = fields.get("url") or fields.get("request_uri") or (f"{uri}?{args}" if args else uri)
+        written = f"{fields.get('request_method', 'GET')} {target}"
+    found = _REQUEST.fullmatch(written)
+    if found is None:
+        raise ValueError("no method and URL")
+    method, target = found.groups()
+    return method, target if _PLAIN.fullmatch(target) else escaped(target)
+
+
+def of_answer(fields: Fields, header: str) -> str:
+    """Return a header of the answer; empty if the log does not have it."""
+    return (fields.get(f"sent_http_{header}") or fields.get(f"upstream_http_{header}") or "").removeprefix("-")
+
+
+def written_time(fields: Fields) -> str:
+    """Return the time of a line, as written."""
+    return next((fields[name] for name in TIMES if fields.get(name)), "")
+
 
 _PARSERS: Final[dict[str | None, Parse]] = {
-    "json": _formats.parse_json,
-    "combined": _formats.line_parser(_formats.COMBINED),
-    "common": _formats.line_parser(_formats.COMMON),
-    "scrapy": _formats.parse_scrapy,
-    "warc": _formats.parse_warc,
+    "json": parse_json,
+    "combined": line_parser(COMBINED),
+    "common": line_parser(COMMON),
+    "scrapy": parse_scrapy,
+    "warc": parse_warc,
 }
 _DETECTED: Final = ("json", "combined", "common")  # Common would also match a line in Combined, so it comes last
 _FORMATS: Final = f"""Give {", ".join(map(str, _PARSERS))}, or a format of nginx, as '$msec "$request" $status'."""
@@ -70,7 +257,7 @@ class LogError(PolitesseError):
     >>> from politesse.audit import Audit, AuditOptions
     >>> list(Audit(AuditOptions(agents=("ExampleBot",))).findings(["/dev/null"]))
     Traceback (most recent call last):
-    politesse.audit._requests.LogError: /dev/null is empty: it proves nothing
+    politesse.audit._logs.LogError: /dev/null is empty: it proves nothing
     """
 
 
@@ -104,6 +291,59 @@ class Request(NamedTuple):
     is_robots: bool
     method: str
     place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    r"""The crawlers to judge, the rules, and the form of the logs.
+
+    >>> options = AuditOptions(agents=("ExampleBot",), site="https://example.com", robots={
+    ...     "https://example.com": "User-agent: *\nDisallow: /private\n"})
+    >>> options.back_off_s
+    10.0
+
+    Attributes:
+        agents: the product tokens of the crawlers to judge.
+        site: the origin of all requests, for logs without a host.
+        robots: maps origins to robots.txt files, which are in force for the whole time.
+        ledger: the path of a ledger. Each recorded copy is in force from the time of its record.
+        format: ``common``, ``combined``, ``json``, ``scrapy``, ``warc``, or a format string of nginx. By default the
+            format is detected.
+        zone: the time zone of times without a zone, such as ``Europe/Berlin``.
+        min_delay_s: the required pause at hosts that state no pace, in seconds; 0 to judge only stated paces.
+        min_refetch_s: the least time between two requests for a robots.txt, in seconds.
+        back_off_s: for how long a 429 or 503 without a logged Retry-After closes its host, in seconds.
+        slack_s: the possible error of the times, in seconds. By default 1 if the logs have whole seconds, otherwise
+            0.05.
+        is_whole: whether the logs begin with the first request of the crawl. If so, a page that is requested before
+            robots.txt is a violation.
+        profile: ``"cbcp"`` to judge the crawler best practices, too.
+
+    Raises:
+        ConfigurationError: a value is invalid.
+    """
+
+    agents: tuple[str, ...]
+    site: str | None = None
+    robots: Mapping[str, str | bytes] = field(default_factory=dict)
+    ledger: str | os.PathLike[str] | None = None
+    format: str | None = None
+    zone: str = "UTC"
+    min_delay_s: float = 0.0
+    min_refetch_s: float = 54.0
+    back_off_s: float = 10.0
+    slack_s: float | None = None
+    is_whole: bool = False
+    profile: str | None = None
+
+    def __post_init__(self) -> None:
+        check_least("the number of agents", len(self.agents), 1)
+        for agent in self.agents:
+            if product_token(agent) != agent.lower() or agent.lower() in {"", BROWSER}:
+                raise ConfigurationError(f"agent {agent!r:.100}: give the product token of a crawler, as 'ExampleBot'")
+        for name in ("min_delay_s", "min_refetch_s", "back_off_s", "slack_s"):
+            check_wait(name, getattr(self, name))
+        check_choice("profile", self.profile, (None, "cbcp"), "'cbcp' or None")
 
 
 class LogReader:
@@ -140,7 +380,7 @@ class LogReader:
         if self._parse is None and options.format is not None:
             if "$" not in options.format:
                 raise ConfigurationError(f"format={options.format!r:.100} is unknown. {_FORMATS}")
-            self._parse = _formats.line_parser(options.format)
+            self._parse = line_parser(options.format)
 
     def note(self, note: Note, example: str) -> None:
         """Count a note; keep its first example."""
@@ -184,18 +424,18 @@ class LogReader:
             faults, stream = (*faults, zstd.ZstdError), zstd.ZstdFile(file)
         with suppress(*faults):  # the fault is raised again, and noted, when the lines are read
             magic = stream.peek(len(_WARC))
-        if self._parse is _formats.parse_warc or (self._parse is None and magic.startswith(_WARC)):
+        if self._parse is parse_warc or (self._parse is None and magic.startswith(_WARC)):
             warc = _imported("warcio", f"{name}: a WARC file", "warc")
             faults = (*faults, warc.exceptions.ArchiveLoadFailed)
-            return self._guarded(name, _records(stream, warc.ArchiveIterator), faults), _formats.parse_warc
+            return self._guarded(name, _records(stream, warc.ArchiveIterator), faults), parse_warc
         lines = self._guarded(name, _lines(stream), faults)
         sample = list(islice(lines, _SAMPLE))
         return chain(sample, lines), self._parser(name, sample)
 
     def _parser(self, name: str, sample: Sequence[str]) -> Parse:
         """Choose the parser of a log from its first lines."""
-        if self._parse is None and any(map(_formats.SCRAPY_LINE.match, sample)):
-            return _formats.parse_scrapy
+        if self._parse is None and any(map(SCRAPY_LINE.match, sample)):
+            return parse_scrapy
         choices = [self._parse] if self._parse else [_PARSERS[one] for one in _DETECTED]
         readable = [sum(_is_readable(one, line) for line in sample) for one in choices]
         if sample and not any(readable):
@@ -226,7 +466,7 @@ class LogReader:
                 continue
             if request is None or fields is None:
                 continue
-            if is_first and _FRACTION.search(_formats.written_time(fields)) is None:
+            if is_first and _FRACTION.search(written_time(fields)) is None:
                 self.slack_s = _WHOLE_S
                 self.note(Note.WHOLE, name)
             is_first = False
@@ -265,21 +505,21 @@ class LogReader:
             if len(self.others) < _MAX_AGENTS:
                 self.others[user_agent or ""] += 1
             return None
-        method, url = _formats.target_of(fields)
+        method, url = target_of(fields)
         url = self._base(fields) + url if url[0] == "/" else url
         origin, target = split(url)
-        ended = _formats.unix_time(_formats.written_time(fields), self._zone)
+        ended = unix_time(written_time(fields), self._zone)
         duration = fields.get("request_time", "-")
         duration_s = 0.0 if duration == "-" else float(duration)
         if not 0 <= duration_s < DAY_S:
             raise ValueError(f"{duration_s} s is no duration")
         status, wait_s = int(fields.get("status", "0")), None
-        if wait := _formats.of_answer(fields, "retry_after"):
+        if wait := of_answer(fields, "retry_after"):
             wait_s = retry_after_s({"retry-after": wait}, ended)
         if wait_s is None and status in CLOSING:
             wait_s = self._options.back_off_s
             self.note(Note.CLOSING, place)
-        location = _formats.of_answer(fields, "location") or None
+        location = of_answer(fields, "location") or None
         exchange = Exchange(public_url(url), ended - duration_s, ended, status, wait_s, user_agent, location)
         return Request(exchange, agent, origin.pacing_host, target == ROBOTS_TXT, method, place)
 
