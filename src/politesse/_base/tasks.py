@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import _get_running_loop
 from collections import OrderedDict
 from typing import Any
+
+running_loop = asyncio._get_running_loop  # noqa: SLF001 - as in Python 3.11 to 3.14
+"""Returns the running event loop, or None. The public function raises an error if none is running."""
 
 
 def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
@@ -16,7 +18,7 @@ def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) 
     if isinstance(error, asyncio.CancelledError):
         return task is None or task.cancelling() > 0
     if isinstance(error, GeneratorExit):
-        return _get_running_loop() is None or asyncio.current_task() is not task
+        return running_loop() is None or asyncio.current_task() is not task
     return False
 
 
@@ -36,7 +38,7 @@ def is_ended_with_task(error: BaseException, task: asyncio.Task[Any] | None) -> 
 
 def current_task() -> asyncio.Task[object] | None:
     """Return the current task; None outside of a task."""
-    loop = _get_running_loop()
+    loop = running_loop()
     return None if loop is None else asyncio.current_task(loop)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Future, _get_running_loop
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
+from politesse._base.tasks import running_loop
 from politesse._pacing.pace import longest_stated_s
 from politesse.errors import ClosedError, WrongEventLoop
 from politesse.fetch._addresses import PublicResolver, is_private_literal
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Awaitable, Callable
 
     from politesse._cache.cache import RobotsCache
@@ -97,12 +98,12 @@ class GateState:
         """Raise ClosedError if the gate was closed, WrongEventLoop if another event loop than the gate's is running."""
         if self.closing is None:
             self.check_open()
-        if self.loop is None or self.loop is not _get_running_loop():
+        if self.loop is None or self.loop is not running_loop():
             self.check_loop()
 
     def check_loop(self) -> None:
         """Raise WrongEventLoop if another event loop than the gate's is running."""
-        loop = _get_running_loop()
+        loop = running_loop()
         if self.loop is None:
             self.loop = loop
         elif loop is not None and loop is not self.loop:

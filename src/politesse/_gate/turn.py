@@ -16,15 +16,14 @@ The library's own background tasks start in an empty context: they hold no turn 
 
 from __future__ import annotations
 
-import asyncio
 import warnings
-from asyncio import _get_running_loop
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from weakref import ref
 
+from politesse._base.tasks import running_loop
 from politesse._base.text import printable
 from politesse._http.fields import joined_fields
 from politesse._pacing.refusals import PACE_HEADERS, SUCCESSES, Meaning, meaning_of
@@ -34,6 +33,7 @@ from politesse.origin import Origin
 from politesse.verdict import url_to_request
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
     from politesse._gate.state import GateState
@@ -209,7 +209,7 @@ class Turn:
             end = permit.give_back
         self._permit = None
         loop = self._state.loop
-        if loop is _get_running_loop():
+        if loop is running_loop():
             end()
         else:
             soon(loop, end)

@@ -14,7 +14,6 @@ user passes the verdict to ``counted``, which counts and publishes the verdict. 
 from __future__ import annotations
 
 import asyncio
-from asyncio import _get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -25,6 +24,7 @@ from yarl import URL
 
 from politesse._base.checks import check_least, wrong_type
 from politesse._base.constants import ROBOTS_TXT
+from politesse._base.tasks import running_loop
 from politesse._base.text import public_url, type_name
 from politesse._gate.data_txt import DATA_TXT
 from politesse._gate.filtering import ItemFilter
@@ -387,7 +387,7 @@ class AgentView:
             WrongEventLoop: if another event loop is running than the gatekeeper's.
         """
         state = self.state
-        if state.loop is not _get_running_loop():
+        if state.loop is not running_loop():
             state.check_usable()  # a gate that was closed has no copies, and takes the slow way
         place = url.find("/", 8)  # the host begins after "https://" or "http://"
         copy = self._copies.get(url[:place]) if place > 0 else None
@@ -534,7 +534,7 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
         """
         state, host = self.state, origin.pacing_host
-        if state.closing is None or state.loop is not _get_running_loop():
+        if state.closing is None or state.loop is not running_loop():
             state.check_usable()
         copy = state.cache.entries.get(origin.text) or state.cache.held(origin.text)
         permission = None if copy is None else copy.permission

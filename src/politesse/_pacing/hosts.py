@@ -59,7 +59,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from asyncio import Future, _get_running_loop
+from asyncio import Future
 from bisect import insort
 from collections import Counter, OrderedDict, defaultdict
 from contextlib import suppress
@@ -71,6 +71,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from politesse._base.constants import DAY_S
+from politesse._base.tasks import running_loop
 from politesse._pacing.addresses import Addresses, by_domain
 from politesse._pacing.demand import FETCH_CLOSING, Demand
 from politesse._pacing.fetch_lines import FetchLines, LocalFetch
@@ -193,7 +194,7 @@ class LocalPermit:
         host, lane, hosts = self.paced, self.lane, self.paced.hosts
         self._error, self.joined_mono = None, now_mono
         self.max_wait_s = inf if max_wait_s is None else max_wait_s
-        loop = _get_running_loop()
+        loop = running_loop()
         if loop is None or loop is not hosts.wakeups.loop:
             loop = hosts.wakeups.own_loop()  # before the timer, which nothing would cancel if this raises
         alarm = None if max_wait_s is None else self._alarm(now_mono, max_wait_s)
@@ -1282,7 +1283,7 @@ class Hosts:
 
     def when_ready(self, request: TurnRequest, callback: Callable[[], None], /) -> None:
         """Call ``callback`` once, when ``request`` may start and is first in line, or when the pacer closes."""
-        loop = _get_running_loop()
+        loop = running_loop()
         if self.closed or loop is None or loop is not self.wakeups.loop:
             self._check_open(request)
             loop = self.wakeups.own_loop()

@@ -25,6 +25,7 @@ from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from politesse._base.tasks import running_loop
 from politesse._base.text import needing
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
@@ -107,7 +108,7 @@ class SharedPacer:
     def join(self, share: GateShare) -> Hosts:
         """Return the pacer for a gate."""
         earlier, pacer = None, self.pacer
-        loop = asyncio._get_running_loop()  # noqa: SLF001 - None if no event loop is running
+        loop = running_loop()
         if pacer is None or not self._shares or (self._loop is not None and self._loop.is_closed()):
             earlier = pacer if loop is self._loop else None  # the requests of another event loop ended with it
             self._shares.clear()
@@ -212,7 +213,7 @@ def pacer_of_loop(
     scopes = options.key, options.address, options.domain, resolver if options.is_scoped else None
     try:
         _, marks, pacers = of_clock(clock)
-        pacer = pacers.setdefault((asyncio._get_running_loop(), fleet, *scopes), pacer)  # noqa: SLF001
+        pacer = pacers.setdefault((running_loop(), fleet, *scopes), pacer)
     except TypeError:  # a user's clock or resolver without a hash or weak references: this gate has a pace of its own
         return pacer
     if fleet is None:  # Redis keeps the marks of a fleet

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from politesse._base.tasks import running_loop
 from politesse._base.text import counted, shortened
 from politesse.errors import ClosedError, WrongEventLoop
 from politesse.verdict import Reason, Verdict, utc
@@ -197,7 +197,7 @@ def _named(names: Collection[str]) -> str:
 
 def check_in_loop() -> None:
     """Raise WrongEventLoop if no event loop runs, for example in another thread: a queue is not thread-safe."""
-    if _get_running_loop() is None:
+    if running_loop() is None:
         raise WrongEventLoop(
             "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"
         )
