@@ -3,9 +3,8 @@
 The names of values, such as ``PrivateAddresses``, are for the annotations of programs that pass options on.
 """
 
-from politesse._cache.options import CacheOptions, OnForbidden, OnTooManyRequests
+from politesse._cache.options import CacheOptions, HostPolicy, OnForbidden, OnTooManyRequests
 from politesse._gate.assemble import Mode
-from politesse._gate.permission import HostPolicy
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import Limit, OnLongCrawlDelay, PacingKey, PacingOptions
 from politesse._pacing.shared import SharedPacer

@@ -29,10 +29,10 @@ from politesse.errors import ClosedError, WrongEventLoop
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
+    from politesse._cache.options import HostPolicy
     from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
     from politesse._gate.pages import DataTxtAnswer, Sitemaps
-    from politesse._gate.permission import HostPolicy
     from politesse._gate.view import AgentView
     from politesse._pacing.requests import Permit
     from politesse.origin import Origin, StrOrURL

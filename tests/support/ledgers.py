@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from politesse.ledger._file import LEDGER, START, Chain, Record, decision_of
-from politesse.stores._sqlite_opening import open_file
+from politesse.stores._sqlite_file import open_file
 from politesse.verdict import Verdict
 
 

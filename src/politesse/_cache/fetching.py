@@ -39,8 +39,7 @@ from politesse.verdict import AccessResult
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping
 
-    from politesse._cache.options import AccessPolicy
-    from politesse._gate.permission import HostPolicy
+    from politesse._cache.options import AccessPolicy, HostPolicy
     from politesse._pacing.fetch_lines import LocalFetch
     from politesse._pacing.hosts import Hosts
     from politesse._pacing.shared import GateShare

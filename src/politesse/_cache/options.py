@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from politesse._base.checks import check_choice, check_ranges
+from politesse._base.checks import check_choice, check_ranges, check_types
 from politesse._base.constants import DAY_S, SUCCESSFUL
+from politesse._pacing.pace import PacingOptions, limited
 from politesse._pacing.refusals import CHALLENGES, challenge_of
+from politesse.errors import ConfigurationError
 from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.traits import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
-    from politesse._cache.outcome import DefiniteAnswer
     from politesse.robots import Dialect
 
 _TOO_MANY_REQUESTS: Final[dict[str | None, AccessResult]] = {
@@ -27,7 +28,6 @@ _CHOICES: Final = {
 }
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _CLIENT_ERRORS: Final = range(400, 500)
-_STRICTNESS: Final = {"redirects": 1, "deny": 2}  # the values of FetchOptions.private_addresses
 
 
 OnForbidden: TypeAlias = Literal["allow", "disallow"]
@@ -134,6 +134,50 @@ class CacheOptions:
         return AccessPolicy(outcomes, self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPolicy:
+    """The policy of this crawler for a host, independent of robots.txt.
+
+    Attributes:
+        deny: request nothing from the host, not even robots.txt (except as a redirect target of another site's
+            robots.txt). In report mode, the gate allows the pages, and fetches robots.txt for their pace.
+        exempt: request any URL of the host without fetching robots.txt: for your own servers, or by agreement.
+        reason: the reason, in words, for the verdicts; required for an exemption.
+        min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. If the host asks for a slower pace,
+            that pace applies.
+        max_concurrent: replaces ``PacingOptions.max_concurrent``; None keeps that value.
+
+    Raises:
+        ConfigurationError: if the policy both denies and exempts its host, if an exemption has no reason, or if a
+            number is out of range.
+
+    Example:
+        >>> from politesse import HostPolicy
+        >>> HostPolicy(exempt=True, reason="our own server", min_delay_s=0.1).exempt
+        True
+    """
+
+    deny: bool = False
+    exempt: bool = False
+    reason: str = ""
+    min_delay_s: float | None = None
+    max_concurrent: int | None = None
+
+    def __post_init__(self) -> None:
+        check_types(
+            {"deny": (self.deny, bool), "exempt": (self.exempt, bool), "reason": (self.reason, str)}, required=True
+        )
+        if self.deny and self.exempt:
+            raise ConfigurationError("HostPolicy: deny and exempt contradict each other")
+        if self.exempt and not self.reason.strip():
+            raise ConfigurationError("HostPolicy(exempt=True): give the reason, as in reason='our own server'")
+        self.pacing(PacingOptions())  # raises if a number is out of range
+
+    def pacing(self, options: PacingOptions) -> PacingOptions:
+        """Return ``options`` with the limits of this policy."""
+        return limited(options, self.min_delay_s, self.max_concurrent)
+
+
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """How the answers to fetches are read, and how long they are valid.
@@ -153,14 +197,6 @@ class AccessPolicy:
     max_body_bytes: int = 0
     private_addresses: str = ""
     excuses_faults: bool = False
-
-    def permits(self, answer: DefiniteAnswer) -> bool:
-        """Return whether an answer, perhaps of another process, could have been fetched under this policy."""
-        return (
-            answer.user_agent in ("", self.user_agent)
-            and (answer.cut_bytes is None or answer.cut_bytes >= self.max_body_bytes)
-            and _STRICTNESS.get(answer.private_addresses, 0) >= _STRICTNESS.get(self.private_addresses, 0)
-        )
 
     @property
     def faults_read(self) -> str:

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from politesse._base.constants import AGREE_S, DAY_S
 from politesse._cache.options import AccessPolicy, fault_in_words
@@ -57,12 +57,10 @@ from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
 from politesse.verdict import CLOSED, AccessResult, Source
 
-if TYPE_CHECKING:
-    from politesse._gate.permission import Permission
-
 CLOCK_SKEW_S: Final = 300.0
 """The seconds by which the clock of the writer may be ahead of the clock of the reader."""
 
+_STRICTNESS: Final = {"redirects": 1, "deny": 2}  # the values of FetchOptions.private_addresses
 _MIN_RETRY_S: Final = 1.0  # the wait is at least this long, even if the options permit less
 _MAX_RETRY_S: Final = DAY_S  # the longest wait, so that a large Retry-After does not close a site for a year
 _JITTER: Final = 0.1
@@ -187,6 +185,12 @@ class Record(NamedTuple):
     body: bytes = b""
 
 
+class Kept:
+    """What a gate keeps with a copy; it goes with its copy."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Copy:
     """What is known of a file: the last answer, the failures since then, what both mean, and the compiled rules.
@@ -241,7 +245,7 @@ class Copy:
     deadline_mono: float = -inf
     deadline_wall: float = -inf
     used: bool = False
-    permission: Permission | None = None
+    permission: Kept | None = None
     _source: Source | None = None
 
     @classmethod
@@ -604,6 +608,15 @@ def _longest_s(result: AccessResult, policy: AccessPolicy) -> float:
 # The facts of another time, or of another process.
 
 
+def _is_permitted(answer: DefiniteAnswer, policy: AccessPolicy) -> bool:
+    """Return whether an answer, perhaps of another process, could have been fetched under this policy."""
+    return (
+        answer.user_agent in ("", policy.user_agent)
+        and (answer.cut_bytes is None or answer.cut_bytes >= policy.max_body_bytes)
+        and _STRICTNESS.get(answer.private_addresses, 0) >= _STRICTNESS.get(policy.private_addresses, 0)
+    )
+
+
 def as_read(copy: Copy, policy: AccessPolicy) -> Copy:
     """Return a stored copy as this policy reads it, without its answer if this policy would not have made it.
 
@@ -618,7 +631,7 @@ def as_read(copy: Copy, policy: AccessPolicy) -> Copy:
         if answer.fault
         else answer.result is policy.meaning_of(FetchResponse(answer.status or 0, answer.final_url))
     )
-    if not alike or not policy.permits(answer):
+    if not alike or not _is_permitted(answer, policy):
         return copy.changed(None, copy.trouble, copy.moment)
     most_s = _longest_s(answer.result, policy)
     if answer.lifetime_s <= most_s:

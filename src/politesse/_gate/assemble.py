@@ -18,11 +18,11 @@ from politesse._cache.fetching import PacedFetcher
 from politesse._cache.files import SiteFiles
 from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.host_memory import StoredHosts
-from politesse._cache.options import AccessPolicy, CacheOptions
+from politesse._cache.options import AccessPolicy, CacheOptions, HostPolicy
 from politesse._cache.records import ReadingThreads, StoredRecords
 from politesse._gate.identity import Identity
 from politesse._gate.pages import PageFetcher
-from politesse._gate.permission import HostPolicy, no_rules
+from politesse._gate.permission import no_rules
 from politesse._gate.state import GateState
 from politesse._gate.turn import soon
 from politesse._gate.usage import Reservations, checked_policy_tokens, checked_purposes
@@ -34,9 +34,8 @@ from politesse._pacing.shared import GateShare, SharedPacer, different_options, 
 from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.events import ComponentFailed, Publisher
-from politesse.fetch._addresses import PublicResolver
+from politesse.fetch._addresses import PublicResolver, SystemResolver
 from politesse.fetch._aiohttp import AiohttpFetcher
-from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import FetchOptions
 from politesse.origin import Origin
 from politesse.robots import Dialect

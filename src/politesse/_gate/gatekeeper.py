@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Never, Self
 
 from politesse._base.checks import AsyncOnly, check_types, checked_names, wrong_type
+from politesse._cache.options import HostPolicy
 from politesse._gate.assemble import GatekeeperOptions, Mode, assemble, check_unknown
 from politesse._gate.hosts_known import held_longest
 from politesse._gate.identity import Identity
-from politesse._gate.permission import HostPolicy
 from politesse._gate.view import AgentView
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split

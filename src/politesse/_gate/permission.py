@@ -1,4 +1,4 @@
-"""What one agent may do at one origin: Permission; and the crawler's own policy for a host: HostPolicy.
+"""What one agent may do at one origin: Permission.
 
 Theory of operation. A Permission is made once for an agent, a copy of robots.txt, a host policy and the usage
 preferences that the agent enforces. All answers of the gate begin with it: ``AgentView.judged`` finds it by the
@@ -32,16 +32,15 @@ A Permission without a copy, such as that of an exempt host, is made for each an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from politesse._base.checks import check_types
 from politesse._base.constants import AGREE_S
-from politesse._cache.options import is_fault_of_kind
-from politesse._pacing.pace import PacingOptions, limited, longest_stated_s
-from politesse.errors import ConfigurationError, InvalidURL
+from politesse._cache.options import HostPolicy, is_fault_of_kind
+from politesse._cache.outcome import Kept
+from politesse._pacing.pace import longest_stated_s
+from politesse.errors import InvalidURL
 from politesse.ports import FaultKind
 from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, Verdict, VerdictBasis, verdict_of_basis
@@ -64,51 +63,7 @@ _WHOLE_SITE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPolicy:
-    """The policy of this crawler for a host, independent of robots.txt.
-
-    Attributes:
-        deny: request nothing from the host, not even robots.txt (except as a redirect target of another site's
-            robots.txt). In report mode, the gate allows the pages, and fetches robots.txt for their pace.
-        exempt: request any URL of the host without fetching robots.txt: for your own servers, or by agreement.
-        reason: the reason, in words, for the verdicts; required for an exemption.
-        min_delay_s: replaces ``PacingOptions.min_delay_s``; None keeps that value. If the host asks for a slower pace,
-            that pace applies.
-        max_concurrent: replaces ``PacingOptions.max_concurrent``; None keeps that value.
-
-    Raises:
-        ConfigurationError: if the policy both denies and exempts its host, if an exemption has no reason, or if a
-            number is out of range.
-
-    Example:
-        >>> from politesse import HostPolicy
-        >>> HostPolicy(exempt=True, reason="our own server", min_delay_s=0.1).exempt
-        True
-    """
-
-    deny: bool = False
-    exempt: bool = False
-    reason: str = ""
-    min_delay_s: float | None = None
-    max_concurrent: int | None = None
-
-    def __post_init__(self) -> None:
-        check_types(
-            {"deny": (self.deny, bool), "exempt": (self.exempt, bool), "reason": (self.reason, str)}, required=True
-        )
-        if self.deny and self.exempt:
-            raise ConfigurationError("HostPolicy: deny and exempt contradict each other")
-        if self.exempt and not self.reason.strip():
-            raise ConfigurationError("HostPolicy(exempt=True): give the reason, as in reason='our own server'")
-        self.pacing(PacingOptions())  # raises if a number is out of range
-
-    def pacing(self, options: PacingOptions) -> PacingOptions:
-        """Return ``options`` with the limits of this policy."""
-        return limited(options, self.min_delay_s, self.max_concurrent)
-
-
-class Permission:
+class Permission(Kept):
     """What one agent may do at one origin; see the module. It never changes.
 
     Args:

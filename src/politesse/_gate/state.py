@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from politesse._cache.cache import RobotsCache
     from politesse._cache.files import SiteFiles
+    from politesse._cache.options import HostPolicy
     from politesse._gate.identity import Identity
-    from politesse._gate.permission import HostPolicy
     from politesse._gate.usage import PolicyTokens, Reservations
     from politesse._pacing.pace import PacingOptions
     from politesse._pacing.shared import GateShare

@@ -31,8 +31,7 @@ from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse._gate.permission import Judged, Permission, match_of
-from politesse._gate.turn import Turn, entered_turns
-from politesse._gate.turns import TurnWait, granted, try_turn, try_turns
+from politesse._gate.turn import Turn, TurnWait, entered_turns, granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
 from politesse._pacing.requests import TurnRequest
@@ -396,7 +395,7 @@ class AgentView:
             if now_mono < copy.refresh_mono and now_wall < copy.refresh_wall:
                 permission = copy.permission
                 if (
-                    permission is None
+                    not isinstance(permission, Permission)
                     or permission.agent is not self
                     or permission.policy is not state.policies.get(permission.host)
                 ):
@@ -538,7 +537,11 @@ class AgentView:
             state.check_usable()
         copy = state.cache.entries.get(origin.text) or state.cache.held(origin.text)
         permission = None if copy is None else copy.permission
-        if permission is None or permission.agent is not self or permission.policy is not state.policies.get(host):
+        if (
+            not isinstance(permission, Permission)
+            or permission.agent is not self
+            or permission.policy is not state.policies.get(host)
+        ):
             permission = self._fixed(origin, copy, Reason.ROBOTS_TXT)  # only its pace counts here
         pace, min_delay_s = permission.pace, permission.floor_s
         self.pacer.when_ready(TurnRequest(host, origin.text, self.name, pace, min_delay_s=min_delay_s), callback)

@@ -39,13 +39,12 @@ from politesse.cli.running import (
 )
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
-from politesse.fetch._addresses import is_public
-from politesse.fetch._lookups import SystemResolver
+from politesse.fetch._addresses import SystemResolver, is_public
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
-from politesse.queue._crawl_results import CrawlCounts, finished_words
 from politesse.queue._limits import Limits
+from politesse.queue._results import CrawlCounts, finished_words
 from politesse.queue._web import normal_form
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rich.text import Text
 from politesse._base.text import counted, printable
 from politesse.cli.console import errors, say
 from politesse.queue import CrawlProgress
-from politesse.queue._crawl_results import finished_words
+from politesse.queue._results import finished_words
 from politesse.verdict import CLOSED, Bound, utc
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ phase          bound                                               where
 =============  ==================================================  ==================================================
 DNS            ``connect_timeout_s``                               the guard; ClientTimeout if another resolver is used
 connect, TLS   ``connect_timeout_s``                               ClientTimeout
-thread         256 lookups at once; the wait for a thread is part  ``_lookups``
+thread         256 lookups at once; the wait for a thread is part  ``_addresses``
                of ``total_timeout_s`` only
 head           64 KiB, interim responses included                  Wire (and aiohttp's own limits)
 body           ``max_body_bytes`` decoded; eight times as many     BoundedBody; Wire
@@ -57,9 +57,8 @@ from politesse._http.body import BodyError, BoundedBody
 from politesse._http.fields import joined_fields
 from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
 from politesse.errors import ConfigurationError
-from politesse.fetch._addresses import GUARD, AddressGuard, CurrentGuard, resolver_of
+from politesse.fetch._addresses import GUARD, AddressGuard, CurrentGuard, SystemResolver, resolver_of
 from politesse.fetch._aiohttp_internals import never_repeat, verifies
-from politesse.fetch._lookups import SystemResolver
 from politesse.fetch._options import FetchOptions
 from politesse.ports import FaultKind, FetchRequest, FetchResponse, FetchResult, Resolver
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from politesse._gate.turn import ENTERED, Turn, claim_turn, entered_turns
-from politesse._gate.turns import TurnWait
+from politesse._gate.turn import ENTERED, Turn, TurnWait, claim_turn, entered_turns
 from politesse._gate.view import AgentView
 from politesse._http.fields import header_pairs
 from politesse._http.redirects import REDIRECTS, resolved

@@ -49,8 +49,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse._base.checks import ConfigurationError, check_least, check_wait, wrong_type
 from politesse._base.text import needing
-from politesse._gate.turn import entered_turns, hold_later
-from politesse._gate.turns import granted
+from politesse._gate.turn import entered_turns, granted, hold_later
 from politesse.errors import Disallowed, InvalidURL
 from politesse.fetch._http2 import resetting
 from politesse.integrations._request import Hop, StatedAgents, check_gate, check_sent, path_of, spelt, turn_for

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from politesse.errors import StoreError
 from politesse.origin import MAX_URL_LENGTH, Origin
-from politesse.stores._sqlite_opening import Locked, OpenFile, Part, _Foreign, _Unwritten, open_for_reading, sqlite3
+from politesse.stores._sqlite_file import Locked, OpenFile, Part, _Foreign, _Unwritten, open_for_reading, sqlite3
 from politesse.usage.model import Preference, Purpose
 from politesse.verdict import AccessResult, Reason, Verdict
 

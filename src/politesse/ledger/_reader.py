@@ -41,14 +41,14 @@ from politesse.ledger._file import (
     read_decision,
     read_snapshot,
 )
-from politesse.stores._sqlite_opening import sqlite3, store_error
+from politesse.stores._sqlite_file import sqlite3, store_error
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
     from politesse.origin import Origin
-    from politesse.stores._sqlite_opening import OpenFile
+    from politesse.stores._sqlite_file import OpenFile
 
 Record = TypeVar("Record")
 

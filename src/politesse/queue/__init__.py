@@ -7,19 +7,24 @@ The modules of this folder::
       _hosts.py         the phases of a host, with their table
       _robots.py        fetches robots.txt ahead, and again after a deferral; decides how long to wait
     _journal.py         keeps the queue for the next run; has the theory of operation
-    _crawl.py           ``PoliteQueue.crawl``: the loop over the queue
+    _crawl.py           ``PoliteQueue.crawl``: the loop over the queue, and its counts
       _limits.py        the limits of a crawl
-      _tally.py         the counts of a crawl
       _sitemaps.py      puts sitemap files, and queues their URLs
         _sitemap_file.py  reads a sitemap file
       _web.py           the clients, links and seen URLs of a crawl
-    _results.py         turns, counts and errors of queues
-    _crawl_results.py   pages, counts and errors of crawls
+    _results.py         turns, pages, counts and errors
 """
 
-from politesse.queue._crawl_results import CrawlPage, CrawlProgress, CrawlReport, PageFailed
 from politesse.queue._queue import PoliteQueue
-from politesse.queue._results import QueueClosed, QueuedTurn, QueueStatistics
+from politesse.queue._results import (
+    CrawlPage,
+    CrawlProgress,
+    CrawlReport,
+    PageFailed,
+    QueueClosed,
+    QueuedTurn,
+    QueueStatistics,
+)
 from politesse.queue._web import Seen
 
 __all__ = [

@@ -46,8 +46,7 @@ from cachetools import LRUCache
 from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
-from politesse._gate.turn import ENTERED, Turn, entered_turns
-from politesse._gate.turns import granted, try_turn
+from politesse._gate.turn import ENTERED, Turn, entered_turns, granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import (

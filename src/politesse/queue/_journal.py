@@ -48,8 +48,7 @@ from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin
 from politesse.queue._hosts import SitemapMark, Trail
 from politesse.queue._web import DIGEST_OCTETS, SeenUrls, digest_of, normal_form
-from politesse.stores._sqlite_file import Part, SqliteFile
-from politesse.stores._sqlite_opening import Locked, held_file
+from politesse.stores._sqlite_file import Locked, Part, SqliteFile, held_file
 from politesse.stores.sqlite import path_at
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 from politesse._base.checks import AsyncOnly, check_least, check_types, check_wait, wrong_type
 from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, StoreError
-from politesse.queue._crawl import Crawl
+from politesse.queue._crawl import Crawl, record_writer
 from politesse.queue._dispatch import Dispatcher, QueueTurn
 from politesse.queue._limits import Limits
 from politesse.queue._results import Item, QueueStatistics, described, statistics_of
 from politesse.queue._sitemaps import put_sitemaps
-from politesse.queue._tally import record_writer
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from politesse.origin import Origin, StrOrURL
-    from politesse.queue._crawl_results import CrawlPage, CrawlProgress, CrawlReport
+    from politesse.queue._results import CrawlPage, CrawlProgress, CrawlReport
     from politesse.verdict import Verdict
 
 Response = TypeVar("Response")

@@ -27,9 +27,9 @@ from politesse._base.checks import wrong_type
 from politesse._base.text import counted, printable, public_url, shortened
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.queue._crawl_results import PageFailed
 from politesse.queue._dispatch import TimeSlice
 from politesse.queue._hosts import NO_TRAIL, SitemapMark, Trail
+from politesse.queue._results import PageFailed
 from politesse.queue._sitemap_file import SitemapEntry, SitemapFile
 from politesse.queue._web import normal_form, resolved_link
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from httpx import Response as HttpxResponse
 
     from politesse._gate.turn import Turn
-    from politesse.queue._crawl_results import CrawlPage, CrawlProgress
     from politesse.queue._limits import Limits
+    from politesse.queue._results import CrawlPage, CrawlProgress
 
 Item = TypeVar("Item")
 Response = TypeVar("Response")

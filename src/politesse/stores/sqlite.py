@@ -16,8 +16,7 @@ from politesse._base.checks import check_least, check_positive
 from politesse._base.text import public_text
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError
-from politesse.stores._sqlite_file import ReadOnlyFile, SqliteFile
-from politesse.stores._sqlite_opening import Part
+from politesse.stores._sqlite_file import Part, ReadOnlyFile, SqliteFile
 
 if TYPE_CHECKING:
     import sqlite3

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 
 from politesse.errors import ConfigurationError, StoreError
 from politesse.stores import SqliteStore, StoredRecord, StoreStatistics
-from politesse.stores._sqlite_file import Part, SqliteFile
-from politesse.stores._sqlite_opening import OpenFile
+from politesse.stores._sqlite_file import OpenFile, Part, SqliteFile
 from politesse.testing import ManualClock
 from tests.contract.stores.store_writers import is_whole, key_of, missing, record_of
 from tests.support.programs import numbers_until_killed, run_code, started

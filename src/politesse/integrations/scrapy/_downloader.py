@@ -37,7 +37,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
 from politesse._base.text import printable
-from politesse._gate.turns import TurnWait, try_turn
+from politesse._gate.turn import TurnWait, try_turn
 from politesse._http.fields import header_pairs
 from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar

@@ -34,8 +34,7 @@ from politesse._http.body import BodyError, BoundedBody
 from politesse._http.fields import joined_fields
 from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
 from politesse._pacing.refusals import challenge_of
-from politesse.fetch._addresses import AddressGuard
-from politesse.fetch._lookups import SystemResolver
+from politesse.fetch._addresses import AddressGuard, SystemResolver
 from politesse.fetch._options import MIN_BODY_BYTES, FetchOptions
 from politesse.integrations.scrapy._internals import http_cache, is_fresh, patiently, store_response, stored_response
 from politesse.integrations.scrapy._waits import count

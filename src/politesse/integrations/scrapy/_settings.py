@@ -17,10 +17,9 @@ from scrapy.utils.asyncio import is_asyncio_available
 
 from politesse._base.checks import check_choice, check_types
 from politesse._base.text import type_name
-from politesse._cache.options import CacheOptions
+from politesse._cache.options import CacheOptions, HostPolicy
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.identity import AS_IN_EXAMPLE
-from politesse._gate.permission import HostPolicy
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PacingOptions
 from politesse._pacing.shared import SharedPacer, of_clock
