@@ -21,7 +21,7 @@ from politesse.robots.native import NativeOutline, native_outline
 from politesse.robots.other_records import CleanParams, SitemapLines
 from politesse.robots.outline import Outline, outline_of
 from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, SiteUsage
-from politesse.robots.rule_sets.base import Directives, RuleSet
+from politesse.robots.rule_sets import Directives, RuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

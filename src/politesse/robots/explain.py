@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from politesse.origin import StrOrURL, url_text
 from politesse.robots.crawl_directives import VERSION_1, Version
 from politesse.robots.line import NO_QUIRKS, FieldName, Line, Quirk
-from politesse.robots.rule_sets.base import Directives, RuleSet
+from politesse.robots.rule_sets import Directives, RuleSet
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:

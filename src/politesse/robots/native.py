@@ -1,7 +1,7 @@
 """Reads files and decides with the compiled core (``politesse._native``), if it is built and supports the dialect.
 
 The core finds the groups that bind a crawler, and compiles their rules. The core decides like its reference,
-``most_specific``. Python code reads the few other records of a file (``other_records``).
+``MostSpecificRuleSet``. Python code reads the few other records of a file (``other_records``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from politesse.robots.line import Quirk
 from politesse.robots.other_records import OtherRecords
 from politesse.robots.outline import outline_of
 from politesse.robots.pattern import PLAIN
-from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, RuleSet
-from politesse.robots.rule_sets.most_specific import MostSpecific
-from politesse.robots.rule_table import ALLOW, NO_RULE_MATCH
+from politesse.robots.rule_sets import ALLOW, NO_RULE_MATCH, ROBOTS_TXT_MATCH, Directives, MostSpecific, RuleSet
 from politesse.verdict import Match, Reason, Rule, match_of_rule
 
 if TYPE_CHECKING:

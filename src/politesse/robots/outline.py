@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.robots.dialect import Traits
     from politesse.robots.line import FieldRow, Line, Span
-    from politesse.robots.rule_sets.base import Directives, RuleSet
+    from politesse.robots.rule_sets import Directives, RuleSet
 
 
 class Outline:
