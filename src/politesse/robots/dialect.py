@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
 from politesse.robots import agents, pattern
-from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
+from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
 from politesse.robots.rule_sets import ConnerRuleSet, FirstMatchRuleSet, FlatRuleSet, MostSpecificRuleSet, SiteRuleSet
 from politesse.robots.traits import Grace, Grouping, Lifetimes, Matching, Outcomes, Syntax
 from politesse.verdict import AccessResult

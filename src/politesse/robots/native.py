@@ -12,7 +12,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from politesse._native import core
-from politesse.origin import MAX_URL_LENGTH, StrOrURL, url_text
+from politesse.origin import MAX_URL_LENGTH, url_text
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from politesse._native import _core
     from politesse._native._core import DecidingRule, Rules
-    from politesse.origin import Origin
+    from politesse.origin import Origin, StrOrURL
     from politesse.robots.dialect import Traits
     from politesse.robots.line import Span
     from politesse.robots.traits import Matching

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
 
 from politesse._base.constants import ROBOTS_TXT
 from politesse.errors import InvalidURL
-from politesse.origin import Origin, StrOrURL, split, target_of, url_text
+from politesse.origin import Origin, split, target_of, url_text
 from politesse.robots import budget
 from politesse.robots.budget import NO_WORK, Meter, MostWork
 from politesse.robots.crawl_directives import (
@@ -51,14 +51,15 @@ from politesse.robots.pattern import (
     match_simple_url,
     without_dot_segments,
 )
-from politesse.usage.model import NOTHING_STATED, Usage
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule, match_of_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from politesse.origin import StrOrURL
     from politesse.robots.preferences import SiteUsage
     from politesse.robots.traits import Matching
+    from politesse.usage.model import Usage
 
 ALLOW: Final = "allow"
 NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
@@ -203,6 +204,8 @@ class RuleSet(ABC):
         Raises:
             InvalidURL, TypeError: see ``match``.
         """
+        from politesse.usage.model import NOTHING_STATED  # noqa: PLC0415 - few programs ask for preferences
+
         url = url_text(url)
         if not self.match(url).allowed:
             return None
