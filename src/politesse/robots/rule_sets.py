@@ -281,7 +281,9 @@ class _Part:
         self.start: int = start
         self.heads: tuple[str, ...] = tuple([one if isinstance(one, str) else one.head for one in patterns])
         self.least: int = min([len(one) if isinstance(one, str) else one.octets for one in patterns])
-        self.counts: bytes = bytes([isinstance(one.pattern, str) or one.row[1].field != ALLOW for one in rules])
+        self.counts: bytes = bytes(
+            [isinstance(one, str) or not one.segments or row[1].field != ALLOW for row, _, one in rules]
+        )
 
 
 class FlatRuleSet(RuleSet):
