@@ -276,10 +276,10 @@ class _Part:
 
     __slots__ = ("counts", "heads", "least", "start")
 
-    def __init__(self, start: int, rules: Sequence[_Flat]) -> None:
+    def __init__(self, start: int, heads: tuple[str, ...], rules: Sequence[_Flat]) -> None:
         patterns = [one.pattern for one in rules]
         self.start: int = start
-        self.heads: tuple[str, ...] = tuple([one if isinstance(one, str) else one.head for one in patterns])
+        self.heads: tuple[str, ...] = heads
         self.least: int = min([len(one) if isinstance(one, str) else one.octets for one in patterns])
         self.counts: bytes = bytes(
             [isinstance(one, str) or not one.segments or row[1].field != ALLOW for row, _, one in rules]
@@ -322,9 +322,12 @@ class FlatRuleSet(RuleSet):
         self._names = tuple([one.row[1] for one in rules])
         self._paths = tuple([one.path for one in rules])
         values = tuple([one.row[2] for one in rules])
+        heads = tuple([one.pattern if isinstance(one.pattern, str) else one.pattern.head for one in rules])
+        # Most files have no wildcard, and each path in normal form: one tuple serves for all.
         self._values = self._paths if values == self._paths else values
-        starts = range(0, len(rules), _TRIED_AT_ONCE)
-        self._parts = tuple([_Part(place, rules[place : place + _TRIED_AT_ONCE]) for place in starts])
+        heads = self._paths if heads == self._paths else heads
+        parts = [slice(place, place + _TRIED_AT_ONCE) for place in range(0, len(rules), _TRIED_AT_ONCE)]
+        self._parts = tuple([_Part(part.start, heads[part], rules[part]) for part in parts])
         patterns = {place: one.pattern for place, one in enumerate(rules) if isinstance(one.pattern, PathPattern)}
         self._patterns = patterns or _NO_PATTERNS
         wildcards = [pattern for pattern in patterns.values() if pattern.segments]
@@ -408,8 +411,8 @@ class FlatRuleSet(RuleSet):
         return sorted(found, key=attrgetter("line"))
 
     def _rules_bytes(self) -> int:
-        columns = {id(part): part for part in (self._numbers, self._names, self._values, self._paths, self._parts)}
         parts = [piece for part in self._parts for piece in (part, part.heads, part.counts)]
+        columns = (self._numbers, self._names, self._values, self._paths, self._parts, *parts)
         # A path in normal form is its own value and head.
         heads = [head for part in self._parts for head in part.heads]
         texts = {id(text): text for texts in (self._values, self._paths, heads) for text in texts if len(text) > 1}
@@ -418,7 +421,7 @@ class FlatRuleSet(RuleSet):
         names = [part for name in unusual.values() for part in (name, name.spelling)]
         numbers = [number for number in self._patterns if number > _LARGEST_SHARED]
         patterns = sum([pattern.weight_bytes for pattern in self._patterns.values()], getsizeof(self._patterns))
-        return memory_of((*columns.values(), *parts, *numbers, *texts.values(), *names)) + patterns
+        return memory_of((*{id(one): one for one in columns}.values(), *numbers, *texts.values(), *names)) + patterns
 
     def __len__(self) -> int:
         return len(self._paths)
