@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
+import sys
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, TypeAlias
-from urllib.parse import quote, unquote
-
-import idna
-from yarl import URL
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from politesse._base.checks import InvalidURL
 from politesse._base.text import CONTROL, public_url, type_name
 
-StrOrURL: TypeAlias = str | URL
-"""A URL as callers give it: a str, or a ``yarl.URL``, which is converted to a str."""
+# Nearly all URLs are a str with a plain ASCII host. Only for others, the functions below import yarl, idna, ipaddress
+# and urllib.parse: with these, a parser of robots.txt would take twice the time to load.
+if TYPE_CHECKING:
+    from yarl import URL
+
+    StrOrURL: TypeAlias = str | URL
+    """A URL as callers give it: a str, or a ``yarl.URL``, which is converted to a str."""
+else:
+
+    def __getattr__(name: str) -> object:
+        """Return StrOrURL, for programs that evaluate annotations (PEP 562)."""
+        if name != "StrOrURL":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        from yarl import URL  # noqa: PLC0415 - see above
+
+        return str | URL
+
 
 _HTTP: Final = "http"
 _HTTPS: Final = "https"
@@ -117,7 +128,8 @@ def url_text(url: StrOrURL, name: str = "url") -> str:
     """
     if isinstance(url, str):
         return url
-    if isinstance(url, URL):
+    # A program that has not imported yarl cannot give one of its URLs.
+    if isinstance(url, getattr(sys.modules.get("yarl"), "URL", ())):
         text = str(url)
         if " " in text:  # URL(..., encoded=True) permits this; by RFC 9112 3.2 the target ends at a blank
             raise InvalidURL(text, "would be sent with a blank; percent-encode it as %20")
@@ -162,11 +174,17 @@ def sent_exactly(url: str) -> str:
         return url
     place = url.find("/", 8)
     site = url[:place] if place > 0 else url
-    return (site if site.isascii() else str(URL(site))) + escaped(url[len(site) :])
+    if not site.isascii():
+        from yarl import URL  # noqa: PLC0415 - see the top
+
+        return str(URL(site)) + escaped(url[len(site) :])
+    return site + escaped(url[len(site) :])
 
 
 def escaped(target: str) -> str:
     """Return a request target that a server sent, with only the octets escaped that are invalid in a URL."""
+    from urllib.parse import quote  # noqa: PLC0415 - see the top
+
     return quote(target, safe=_UNCHANGED, errors="surrogateescape")
 
 
@@ -256,6 +274,8 @@ def _port(text: str, default_port: int) -> int:
 
 
 def _ipv6(literal: str) -> str:
+    import ipaddress  # noqa: PLC0415 - see the top
+
     try:
         address = ipaddress.IPv6Address(literal)
     except ValueError:
@@ -277,6 +297,8 @@ def _host(text: str) -> str:
     if len(host.removesuffix(".")) > _MAX_HOST or _HOST.fullmatch(host) is None:
         raise _InvalidPart(f"has the host {text!r:.80}, which no server can have")
     if _NUMERIC_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]) is not None:
+        import ipaddress  # noqa: PLC0415 - see the top
+
         try:
             ipaddress.IPv4Address(host)
         except ValueError:
@@ -286,6 +308,8 @@ def _host(text: str) -> str:
 
 def _decoded(text: str) -> str:
     """Return a host with its escapes decoded once (RFC 3986 3.2.2: the octets are UTF-8, before IDNA)."""
+    from urllib.parse import unquote  # noqa: PLC0415 - see the top
+
     try:
         name = unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -298,6 +322,8 @@ def _decoded(text: str) -> str:
 
 def _a_label(text: str) -> str:
     """Return the A-labels of ``text`` as aiohttp's URL library does, so that the origin is the requested server."""
+    import idna  # noqa: PLC0415 - see the top
+
     try:
         return idna.encode(text, uts46=True).decode("ascii").lower()
     except UnicodeError:

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from politesse._base.text import counted, printable, public_url, shortened
-from politesse.usage.model import NOTHING_STATED, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from politesse.usage.model import Usage
 
 __all__ = [
     "ALLOWING",
@@ -261,6 +261,8 @@ class NotYet:
 
 def utc(wall: float) -> str:
     """Return a Unix time as ISO 8601 in UTC, to the second, or as a number if it is too large for a date."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - only to show a verdict
+
     try:
         return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, OSError, ValueError):
@@ -528,6 +530,8 @@ class Verdict:
             InvalidURL: the URL is invalid; never for a verdict of ``check`` or ``peek``, which raise this error
                 themselves.
         """
+        from politesse.usage.model import NOTHING_STATED  # noqa: PLC0415 - few programs ask for preferences
+
         if not self.match.allowed and self.reason not in BY_USAGE:
             return None
         return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(self.url)

@@ -77,6 +77,17 @@ def test_pure_packages_need_neither_aiohttp_nor_an_event_loop() -> None:
     assert run_code(program).stdout == "set()\nset()\n"
 
 
+def test_a_parser_loads_no_library_that_it_needs_seldom() -> None:
+    seldom = {"yarl", "idna", "multidict", "ipaddress", "urllib.parse", "hashlib", "datetime", "politesse.usage"}
+    program = f"""if True:
+        import sys, politesse.robots as robots
+        rules = robots.RobotsTxt.parse("User-agent: *\\nDisallow: /a*b\\nCrawl-delay: 5").rules_for("examplebot")
+        assert not rules.allowed("https://example.com/axb") and rules.match("/%41?b").allowed
+        print(sys.modules.keys() & {seldom | {"aiohttp", "asyncio", "logging", "socket", "urllib.request"}!r})
+    """
+    assert run_code(program).stdout == "set()\n"
+
+
 def test_each_module_has_a_docstring() -> None:
     assert [name for name in MODULES if not (importlib.import_module(name).__doc__ or "").strip()] == []
 

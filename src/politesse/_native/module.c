@@ -7,7 +7,6 @@
    For a rare target, `decide` returns OTHER: Python then normalises the target, and calls `decide_normal`. */
 
 #define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
 #include <inttypes.h>

@@ -212,7 +212,7 @@ typedef struct {
     uint64_t longest;  /* the octets of the longest segment; an incomplete escape counts as 16 more */
 } segment_costs;
 
-enum { MORE_IF_CUT = 16 }; /* see matchers.py */
+enum { MORE_IF_CUT = 16 }; /* see pattern.py */
 
 static void count_segment(segment_costs *costs, segment one)
 {

@@ -1,7 +1,7 @@
 /* The rules of one crawler, and the decision about a target. A C11 library without Python.
 
    It serves the dialects in which the most specific match decides (RFC 9309 2.2.2), and decides as
-   politesse/robots/rule_sets/most_specific.py does. */
+   politesse/robots/rule_sets.py does. */
 
 #ifndef POLITESSE_RULES_H
 #define POLITESSE_RULES_H

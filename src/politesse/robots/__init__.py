@@ -25,7 +25,7 @@ from politesse.robots.document import RobotsTxt
 from politesse.robots.line import Group, Line, Quirk
 from politesse.robots.native import IMPLEMENTATION
 from politesse.robots.other_records import CleanParams, RejectedSitemap
-from politesse.robots.rule_sets.base import RuleSet
+from politesse.robots.rule_sets import RuleSet
 from politesse.verdict import Match, Rule
 
 __all__ = [

@@ -35,6 +35,7 @@ def product_token(agent: str) -> str:
     >>> product_token("ExampleBot/1.0 (+https://example.com/bot)")
     'examplebot'
     """
+    # RFC 9309 2.2.1: "Crawlers MUST use case-insensitive matching to find the group".
     return _TOKEN.match(agent.strip(BLANKS))[0].lower()  # type: ignore[index] # _TOKEN always matches
 
 
@@ -144,7 +145,11 @@ def shares_a_name(name: str, crawler: str) -> bool:
 
 
 def merged(found: Sequence[Span]) -> Sequence[Span]:
-    """Choose all groups."""
+    """Choose all groups.
+
+    RFC 9309 2.2.1: "If there is more than one group matching the user-agent, the matching groups' rules MUST be
+    combined into one group."
+    """
     return found
 
 

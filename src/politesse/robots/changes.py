@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from politesse.origin import StrOrURL
     from politesse.robots.document import RobotsTxt
     from politesse.robots.line import Line
-    from politesse.robots.rule_sets.base import RuleSet
+    from politesse.robots.rule_sets import RuleSet
     from politesse.verdict import Match, Rule
 
 _MOZILLA: Final = "mozilla"  # names no crawler

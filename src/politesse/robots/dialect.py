@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.constants import DAY_S
 from politesse.robots import agents, pattern
-from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
-from politesse.robots.rule_sets.conner import ConnerRuleSet
-from politesse.robots.rule_sets.most_specific import MostSpecificRuleSet
-from politesse.robots.rule_sets.ordered import FirstMatchRuleSet, SiteRuleSet
+from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
+from politesse.robots.rule_sets import ConnerRuleSet, FirstMatchRuleSet, FlatRuleSet, MostSpecificRuleSet, SiteRuleSet
 from politesse.robots.traits import Grace, Grouping, Lifetimes, Matching, Outcomes, Syntax
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from politesse.robots.rule_sets.base import TableRuleSet
 
 
 _HOUR_S: Final = 3_600
@@ -45,7 +41,7 @@ class Traits:
     grouping: Grouping
     matching: Matching
     outcomes: Outcomes
-    rule_set: type[TableRuleSet] = MostSpecificRuleSet
+    rule_set: type[FlatRuleSet] = MostSpecificRuleSet
 
 
 class Dialect(Enum):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from functools import cached_property, lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.checks import checked_names, wrong_type
@@ -16,18 +15,18 @@ from politesse.robots.agents import checked_agent
 from politesse.robots.crawl_directives import VERSION_1
 from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import CONTROL_IN_ROW, lines_of, quirks_of, rows_of, utf_8_of
-from politesse.robots.line import Line, rule_quirks
+from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, Line, rule_quirks
 from politesse.robots.native import NativeOutline, native_outline
 from politesse.robots.other_records import CleanParams, SitemapLines
 from politesse.robots.outline import Outline, outline_of
-from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, SiteUsage
-from politesse.robots.rule_sets.base import Directives, RuleSet
+from politesse.robots.rule_sets import Directives, RuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from politesse.origin import Origin
     from politesse.robots.line import Group, Quirk, Span
+    from politesse.robots.preferences import SiteUsage
     from politesse.robots.traits import Grouping
 
     _State = tuple[bytes, tuple[Quirk, ...], Dialect, Origin | None]
@@ -169,7 +168,7 @@ class RobotsTxt:
             [value for span in found for _, value in others.directives_in(span)] if others.directives else (),
             found[-1][-1] if found else VERSION_1,
             self._outline.sitemaps,
-            SiteUsage(self._traits.matching, *self._stated(found), others.licenses) if others.state_usage else None,
+            self._site_usage(found) if others.state_usage else None,
         )
         return self._outline.rule_set(found, directives, self.origin)
 
@@ -182,6 +181,8 @@ class RobotsTxt:
         Raises:
             ConfigurationError: see ``rules_for``.
         """
+        from hashlib import blake2b  # noqa: PLC0415 - seldom used, and loads OpenSSL
+
         binding, others = array("I"), self._outline.others
         for span in self._spans(agent):
             listed_at, end, *_ = span
@@ -209,6 +210,11 @@ class RobotsTxt:
             ConfigurationError: see ``rules_for``.
         """
         return [said.line for lines in self._stated(self._spans(agent)) for said in lines]
+
+    def _site_usage(self, found: Sequence[Span]) -> SiteUsage:
+        from politesse.robots.preferences import SiteUsage  # noqa: PLC0415 - few files state preferences
+
+        return SiteUsage(self._traits.matching, *self._stated(found), self._outline.others.licenses)
 
     def _stated(self, found: Sequence[Span]) -> tuple[list[AgentLine], list[AgentLine]]:
         """Return the Content-Usage lines and the Content-Signal lines that bind a crawler."""

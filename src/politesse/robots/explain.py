@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from politesse.origin import StrOrURL, url_text
+from politesse.origin import url_text
 from politesse.robots.crawl_directives import VERSION_1, Version
 from politesse.robots.line import NO_QUIRKS, FieldName, Line, Quirk
-from politesse.robots.rule_sets.base import Directives, RuleSet
+from politesse.robots.rule_sets import Directives, RuleSet
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from politesse.origin import StrOrURL
     from politesse.robots.document import RobotsTxt
     from politesse.robots.line import Group
 

@@ -85,7 +85,7 @@ def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[Fiel
     usual, others, bare = syntax.usual_names, dict[str, FieldName](), dict[str, FieldName]()
     for number, row in enumerate(texts, first):
         if "#" in row:
-            row = row[: row.index("#")]  # noqa: PLW2901 - the comment is not needed
+            row = row[: row.index("#")]  # noqa: PLW2901 - RFC 9309 2.2: "#" starts a comment, anywhere in a line
         spelling, colon, value = row.partition(":")
         if colon:
             name = usual.get(spelling) or others.get(spelling)
@@ -116,6 +116,7 @@ def split_rows(text: str) -> list[str]:
 
     str.splitlines would also split at VT, FF, FS to US, NEL, U+2028 and U+2029, which are data here.
     """
+    # RFC 9309 2.2: NL = %x0D / %x0A / %x0D.0A
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 

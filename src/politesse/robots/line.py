@@ -59,6 +59,10 @@ class Quirk(StrEnum):
     """A file that exceeds the length that the dialect reads: the rest of it is ignored."""
 
 
+CONTENT_USAGE: Final = "content-usage"
+CONTENT_SIGNAL: Final = "content-signal"
+LICENSE: Final = "license"
+
 NO_QUIRKS: Final[tuple[Quirk, ...]] = ()
 
 NO_END: Final = 0xFFFF_FFFF
@@ -119,6 +123,13 @@ class Line:
     def __repr__(self) -> str:
         quirks = "".join(f" {quirk}" for quirk in self.quirks)
         return f"<Line {self.number}: {self.name!r}: {self.value!r}{quirks}>"
+
+
+class AgentLine(NamedTuple):
+    """A line, and the user-agent name to which it applies; the name is empty for all crawlers."""
+
+    agent: str
+    line: Line
 
 
 def rule_quirks(field: str, value: str, leading: tuple[str, ...]) -> tuple[Quirk, ...]:

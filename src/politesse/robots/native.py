@@ -1,7 +1,7 @@
 """Reads files and decides with the compiled core (``politesse._native``), if it is built and supports the dialect.
 
 The core finds the groups that bind a crawler, and compiles their rules. The core decides like its reference,
-``most_specific``. Python code reads the few other records of a file (``other_records``).
+``MostSpecificRuleSet``. Python code reads the few other records of a file (``other_records``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from politesse._native import core
-from politesse.origin import MAX_URL_LENGTH, StrOrURL, url_text
+from politesse.origin import MAX_URL_LENGTH, url_text
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
@@ -21,9 +21,7 @@ from politesse.robots.line import Quirk
 from politesse.robots.other_records import OtherRecords
 from politesse.robots.outline import outline_of
 from politesse.robots.pattern import PLAIN
-from politesse.robots.rule_sets.base import ROBOTS_TXT_MATCH, Directives, RuleSet
-from politesse.robots.rule_sets.most_specific import MostSpecific
-from politesse.robots.rule_table import ALLOW, NO_RULE_MATCH
+from politesse.robots.rule_sets import ALLOW, NO_RULE_MATCH, ROBOTS_TXT_MATCH, Directives, MostSpecific, RuleSet
 from politesse.verdict import Match, Reason, Rule, match_of_rule
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
     from politesse._native import _core
     from politesse._native._core import DecidingRule, Rules
-    from politesse.origin import Origin
+    from politesse.origin import Origin, StrOrURL
     from politesse.robots.dialect import Traits
     from politesse.robots.line import Span
     from politesse.robots.traits import Matching

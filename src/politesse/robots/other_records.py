@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from politesse._base.text import has_utf_8
 from politesse.errors import InvalidURL
-from politesse.origin import StrOrURL, split, url_text
+from politesse.origin import split, url_text
 from politesse.robots import crawl_directives
-from politesse.robots.line import Line, Quirk
+from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Line, Quirk
 from politesse.robots.memory import memory_of
 from politesse.robots.pattern import matcher, normalise_pattern
-from politesse.robots.preferences import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE
-from politesse.usage.vocabulary import is_absolute_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from politesse.origin import StrOrURL
     from politesse.robots.line import FieldRow, Span
 
 _CLEAN_PARAM: Final = "clean-param"
@@ -234,6 +233,8 @@ class OtherRecords:
         if name.field == "sitemap":
             self.sitemaps.append(f"{number} {value}")
         elif name.field in _USAGE_FIELDS:
+            from politesse.usage.vocabulary import is_absolute_url  # noqa: PLC0415 - few files state preferences
+
             line = Line(number, name.spelling, name.field, value)
             if has_control or (name.field == LICENSE and is_absolute_url(value) is None):
                 self.quirks[number] = Quirk.INVALID_VALUE

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from politesse.origin import Origin
     from politesse.robots.dialect import Traits
     from politesse.robots.line import FieldRow, Line, Span
-    from politesse.robots.rule_sets.base import Directives, RuleSet
+    from politesse.robots.rule_sets import Directives, RuleSet
 
 
 class Outline:
@@ -61,6 +61,8 @@ class Outline:
             names = [name for name in self.names if name != EVERYBODY and means(name, token)] if means else [token]
             if found := grouping.named(self._naming(names)):
                 return found
+        # RFC 9309 2.2.1: "If no matching group exists, crawlers MUST obey the group with a user-agent line with the
+        # "*" value, if present."
         return grouping.everybody(self._naming([EVERYBODY]))
 
     def _naming(self, names: Iterable[str]) -> list[Span]:
@@ -132,6 +134,8 @@ class Outline:
                 self._set_version(number, value, misplaced=headed or not inside)
                 headed = True
             elif field:
+                # RFC 9309 2.2.4: "Parsing of other records MUST NOT interfere with the parsing of explicitly defined
+                # records": such a row neither ends nor starts a group.
                 if field in fields:
                     stray = None if inside else self._stray()
                     self.others.add(row, has_control=number in self._control, stray=stray)

@@ -1,4 +1,4 @@
-"""The normal forms in which paths and path patterns are compared.
+"""The normal forms of paths and path patterns, and the comparison of a path with a pattern (``PathPattern``).
 
 Both sides of a comparison get the same form (RFC 9309 2.2.2, RFC 3986 6.2.2). Octets that a URI cannot contain are
 percent-encoded. Escapes of unreserved octets are decoded. Hex digits are upper case. Reserved octets stay as written.
@@ -16,16 +16,16 @@ an octet stay different. ``keep_target`` and ``keep_prefix`` keep escapes exactl
 from __future__ import annotations
 
 import re
-from operator import methodcaller
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.text import CONTROL, has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import MAX_URL_LENGTH
-from politesse.robots.matchers import wildcard_of
+from politesse.robots.memory import memory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _QUERY_LITERALS: Final = frozenset(b":/?@[]")
@@ -63,6 +63,10 @@ _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})(?P<cut>[0-9A-Fa-f]?(?=\*|\Z))?"
 _TO_CHANGE_OR_KEEP = re.compile(r"[^%*$" + _KEPT + r"]", re.DOTALL)
 _DOT_SEGMENT = re.compile(r"/(?:\.|%2[Ee]){1,2}(?![^/])")
 _STARS = re.compile(r"\*+")
+_CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
+_NONE: Final = " "
+_MORE_IF_CUT: Final = 16  # as in _native/rules.c
+_FIRST_WIDTH: Final = 64  # of the part of a target that is searched first for the spellings of a cut escape
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
@@ -219,28 +223,6 @@ def allowed_directory(pattern: str) -> str | None:
     return f"{directory}{slash}$" if slash and page.startswith("index.htm") else None
 
 
-def match_form(pattern: str) -> str:
-    """Return the text with which targets are compared, from ``pattern`` in normal form.
-
-    A trailing ``*`` or ``*$`` is dropped, because it does not change the matches. A ``%`` without two hex digits
-    becomes ``%25``, as in targets. An incomplete escape is an exception: a ``%``, alone or with one hex digit, before a
-    star or at the end of the pattern. This ``%`` stays, and matches the start of any escape in the target.
-    """
-    unanchored = pattern.removesuffix("$")
-    if unanchored.endswith("*"):
-        pattern = unanchored.rstrip("*")
-        if pattern.endswith("$"):
-            pattern += "*"  # a literal dollar before the star must not become an anchor
-    if "%" in pattern:
-        return _BARE_PERCENT.sub(lambda bare: "%25" if bare["cut"] is None else bare[0], pattern)
-    return pattern
-
-
-def is_literal(form: str) -> bool:
-    """Whether a result of ``match_form`` is literal text: no star, no start of an escape."""
-    return "*" not in form and ("%" not in form or _BARE_PERCENT.search(form) is None)
-
-
 def _normalise(text: str, to_change: re.Pattern[str], change: Callable[[re.Match[str]], str]) -> str:
     if is_plain(text) is not None:
         return text
@@ -320,14 +302,166 @@ def without_dot_segments(path: str) -> str:
     return "/" + "/".join(kept)
 
 
+class PathPattern:
+    """A path pattern that is cut at its stars.
+
+    A comparison never goes back: each segment is searched for after the previous segment, and if a segment is not
+    found, the target does not match. So each octet of the target is compared at most once with each octet of a segment.
+
+    Args:
+        form: a result of ``match_form``.
+
+    Attributes:
+        head: the text before the first star; a target has to start with it.
+        segments: the texts after the stars; a literal, which is a pattern without a star, has none.
+        anchored: whether the last text has to end the target.
+        octets: the total length of all texts; no shorter target matches.
+        costs: the number of segments, and the length of the longest. 17, and 16 octets more, for a segment that
+            ends in a cut escape: its two spellings are searched for step by step.
+    """
+
+    __slots__ = ("anchored", "head", "octets", "segments")
+
+    def __init__(self, form: str) -> None:
+        head, *segments = form.removesuffix("$").split("*")
+        self.head: str = head
+        self.segments: tuple[str, ...] = tuple(segments)
+        self.anchored: bool = form.endswith("$")
+        self.octets: int = len(head) + sum(map(len, segments))
+
+    @property
+    def costs(self) -> tuple[int, int]:
+        """See the class."""
+        return len(self.segments), max(map(len, self.segments))
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether each target that starts with the head matches."""
+        return not self.segments and not self.anchored
+
+    @property
+    def weight_bytes(self) -> int:
+        """Approximate memory that the pattern takes."""
+        return memory_of((self, self.segments, *[text for text in self._texts if len(text) > 1]))
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        return (self.head, *self.segments)
+
+    def matches(self, target: str) -> bool:
+        """Whether ``target``, in normal form, matches from its first octet (RFC 9309 2.2.2)."""
+        if not target.startswith(self.head):
+            return False
+        position, end, segments = len(self.head), len(target), self.segments
+        if self.anchored:  # RFC 9309 2.2.3: "$" is the end of the pattern, and of the target
+            if not segments:
+                return position == end
+            if not target.endswith(segments[-1]):
+                return False
+            end -= len(segments[-1])
+            segments = segments[:-1]
+        for segment in segments:  # RFC 9309 2.2.3: "*" stands for any octets, or none
+            # The leftmost match leaves the most room for later segments.
+            position = target.find(segment, position)
+            if position < 0:
+                return False
+            position += len(segment)
+        return position <= end
+
+
+class _CutEscapes(PathPattern):
+    """A pattern with texts that end in ``%`` and one hex digit. A target has two spellings of such a text.
+
+    At the end of a text, ``%4`` matches the start of an escape such as ``%4F``, and also the text ``%4``, which is
+    ``%254`` in a target. (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.)
+    """
+
+    __slots__ = ("_digits",)
+
+    def __init__(self, form: str) -> None:
+        super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))
+        texts = form.removesuffix("$").split("*")
+        # The hex digit at the end of each text, or a blank. One str for all texts takes the least memory.
+        self._digits = "".join([text[-1] if _CUT_BEHIND_A_DIGIT.search(text) is not None else _NONE for text in texts])
+
+    @property
+    def weight_bytes(self) -> int:
+        """See ``PathPattern``."""
+        return super().weight_bytes + memory_of((self._digits,))
+
+    @property
+    def costs(self) -> tuple[int, int]:
+        """See ``PathPattern``."""
+        more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self._digits[1:]]
+        return len(more) + sum(more), max(map(add, map(len, self.segments), more))
+
+    def matches(self, target: str) -> bool:
+        """See ``PathPattern.matches``."""
+        if self.anchored and not target.endswith(self.segments[-1]):
+            return False
+        head, *segments = [_spellings(text, digit) for text, digit in zip(self._texts, self._digits, strict=True)]
+        position = max([len(spelling) for spelling in head if target.startswith(spelling)], default=-1)
+        end = len(target)
+        if self.anchored:
+            end -= len(segments.pop()[0])
+        for segment in segments:
+            if position < 0:
+                return False
+            position = _behind(target, segment, position)
+        return 0 <= position <= end
+
+
+def _spellings(text: str, digit: str) -> tuple[str, ...]:
+    """Return the spellings of a text in targets; two if the text ends in ``%``, and the pattern had ``digit`` there."""
+    return (text,) if digit == _NONE else (text + digit.upper(), f"{text}25{digit}")
+
+
+def _behind(target: str, spellings: Sequence[str], position: int) -> int:
+    """Return the index after the leftmost of some texts, from ``position`` on; -1 if ``target`` has none of them.
+
+    The search widens by and by. So one pass of the target suffices for all segments, also if one spelling is missing.
+    """
+    width = _FIRST_WIDTH if len(spellings) > 1 else len(target)
+    while True:
+        end = position + width
+        found = [(place, len(text)) for text in spellings if (place := target.find(text, position, end)) >= 0]
+        if found or end >= len(target):
+            # The leftmost match leaves the most room for later segments; the two spellings never overlap.
+            return sum(min(found, default=(-1,)))
+        width *= 4
+
+
+def match_form(pattern: str) -> str:
+    """Return the text with which targets are compared, from ``pattern`` in normal form.
+
+    A trailing ``*`` or ``*$`` is dropped, because it does not change the matches. A ``%`` without two hex digits
+    becomes ``%25``, as in targets. An incomplete escape is an exception: a ``%``, alone or with one hex digit, before a
+    star or at the end of the pattern. This ``%`` stays, and matches the start of any escape in the target.
+    """
+    unanchored = pattern.removesuffix("$")
+    if unanchored.endswith("*"):
+        pattern = unanchored.rstrip("*")
+        if pattern.endswith("$"):
+            pattern += "*"  # a literal dollar before the star must not become an anchor
+    if "%" in pattern:
+        return _BARE_PERCENT.sub(lambda bare: "%25" if bare["cut"] is None else bare[0], pattern)
+    return pattern
+
+
+def cut_at_stars(pattern: str) -> PathPattern:
+    """Return a pattern, in normal form, as it is compared."""
+    form = match_form(pattern)
+    if "%" in form and _BARE_PERCENT.search(form) is not None:
+        if "*" not in form:
+            form += "*"  # the pattern ends within an escape, which goes on in the target
+        if _CUT_BEHIND_A_DIGIT.search(form) is not None:
+            return _CutEscapes(form)
+    return PathPattern(form)
+
+
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a predicate, which pickle can copy, that matches targets with ``pattern``, in the same normal form.
 
     Use this function for a single pattern; a rule set compiles all rules of an agent together.
     """
-    form = match_form(pattern)
-    if not is_literal(form):
-        return wildcard_of(form).matches
-    if form.endswith("$"):
-        return form[:-1].__eq__
-    return methodcaller("startswith", form)
+    return cut_at_stars(pattern).matches

@@ -15,7 +15,7 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.text import BLANKS
-from politesse.origin import StrOrURL, target_of
+from politesse.origin import target_of
 from politesse.robots.budget import Meter, meter_of, metered_matcher
 from politesse.robots.pattern import PLAIN
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage
@@ -24,12 +24,9 @@ from politesse.usage.vocabulary import parse_content_signal, parse_content_usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from politesse.robots.line import Line
+    from politesse.origin import StrOrURL
+    from politesse.robots.line import AgentLine, Line
     from politesse.robots.traits import Matching
-
-CONTENT_USAGE: Final = "content-usage"
-CONTENT_SIGNAL: Final = "content-signal"
-LICENSE: Final = "license"
 
 _PATH: Final = re.compile(f"/[^{BLANKS}]*")
 _WHOLE_SITE: Final = "/"  # the path of a rule without a path
@@ -39,13 +36,6 @@ _MOST_LINES: Final = 1_000  # of each kind; the garbage collector would stop all
 _BYTES_PER_LINE: Final = (700, 300, 60)
 _BYTES_PER_STAR: Final = 72  # of the segment behind a star
 _PLAIN_OCTETS: Final = bytes(PLAIN)
-
-
-class AgentLine(NamedTuple):
-    """A line, and the user-agent name to which it applies; the name is empty for all crawlers."""
-
-    agent: str
-    line: Line
 
 
 class _UsageRule(NamedTuple):

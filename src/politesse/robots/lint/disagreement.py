@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from politesse.robots.lint.lines import Rows
-    from politesse.robots.rule_sets.base import RuleSet
+    from politesse.robots.rule_sets import RuleSet
     from politesse.verdict import Match
 
 _MAX_PROBE: Final = 2_000  # URLs with more characters are not requested in practice

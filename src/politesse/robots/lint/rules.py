@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from politesse.robots.document import RobotsTxt
     from politesse.robots.line import Group
     from politesse.robots.lint.lines import Rows
-    from politesse.robots.rule_sets.base import RuleSet
+    from politesse.robots.rule_sets import RuleSet
 
 _STAR: Final = "\n"  # stands for a star of the covered rule; no normal form contains a control character
 _MAX_COMPARISONS: Final = 500_000

@@ -1,0 +1,640 @@
+"""The rules of a robots.txt for one agent: how they are put in order, and which rule decides about a target.
+
+::
+
+    RuleSet                   what callers see
+    ├── MostSpecific          the most specific match decides (RFC9309, KOSTER_2019, GOOGLE)
+    │   ├── MostSpecificRuleSet     the reference; also a FlatRuleSet
+    │   └── NativeRuleSet           the compiled core (``native``)
+    └── FlatRuleSet           tries its rules one after the other; the first rule that matches decides
+        ├── FirstMatchRuleSet       in the order of the file (KOSTER_1996, KOSTER_1994)
+        │   └── SiteRuleSet         rules may be URLs (PERL)
+        └── ConnerRuleSet           explicit paths before paths with stars (CONNER_2)
+
+A FlatRuleSet puts its rules in the order of precedence once, so "the most specific match" is the first match. Nearly
+all rules start with a text that the target does not start with: one call skips many of these at once. So also 50,000
+rules of a hostile file take little time; ``budget`` bounds the comparisons with wildcards.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from array import array
+from itertools import compress
+from operator import attrgetter
+from sys import getsizeof
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
+
+from politesse._base.constants import ROBOTS_TXT
+from politesse.errors import InvalidURL
+from politesse.origin import Origin, split, target_of, url_text
+from politesse.robots import budget
+from politesse.robots.budget import NO_WORK, Meter, MostWork
+from politesse.robots.crawl_directives import (
+    ALWAYS,
+    VERSION_1,
+    DirectiveValue,
+    RequestRate,
+    Timetable,
+    TimeWindow,
+    Version,
+)
+from politesse.robots.line import FieldRow, rule_quirks, usual_spellings
+from politesse.robots.memory import memory_of
+from politesse.robots.other_records import SitemapLines
+from politesse.robots.pattern import (
+    PathPattern,
+    cut_at_stars,
+    decode_prefix,
+    is_plain,
+    match_simple_url,
+    without_dot_segments,
+)
+from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule, match_of_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from politesse.origin import StrOrURL
+    from politesse.robots.preferences import SiteUsage
+    from politesse.robots.traits import Matching
+    from politesse.usage.model import Usage
+
+ALLOW: Final = "allow"
+NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
+ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
+
+_TRIED_AT_ONCE: Final = 50
+_LARGEST_SHARED: Final = 256  # CPython has one object for each smaller number
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
+_BYTES_PER_DIRECTIVE: Final = 136  # of a rate without its window, or of a window; measured in CPython 3.11
+
+_Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
+
+
+class Directives(NamedTuple):
+    """The directives, sitemaps and preferences that belong to the rules of an agent.
+
+    Attributes:
+        values: typed values of the directives, in the order of the file.
+        version: the version of the standard in which the groups are written.
+        sitemaps: the Sitemap lines of the file, as a text; see ``SitemapLines``.
+        usage: preferences about the use of content, or None.
+    """
+
+    values: Sequence[DirectiveValue] = ()
+    version: Version = VERSION_1
+    sitemaps: str = ""
+    usage: SiteUsage | None = None
+
+
+class RuleSet(ABC):
+    r"""The rules of a robots.txt for one agent. ``RobotsTxt.rules_for`` returns the subclass that the dialect needs.
+
+    A rule set is immutable, and depends only on the file, the dialect and the tokens, so origins with the same file
+    share it. ``pickle`` copies it for a process pool or a cache on disk.
+
+    >>> from politesse import RobotsTxt
+    >>> rules = RobotsTxt.parse("User-agent: *\nDisallow: /private\nCrawl-delay: 5").rules_for("examplebot")
+    >>> rules.allowed("https://example.com/private/page"), rules.allowed("/public"), rules.crawl_delay
+    (False, True, 5.0)
+    >>> rules.match("/private/page").rule
+    <Rule line 2: 'Disallow: /private'>
+
+    Attributes:
+        crawl_delay: largest Crawl-delay in seconds, or None.
+        request_rates: all Request-rates.
+        visit_times: all Visit-times.
+        timetable: the rate and the permission to visit at each time of day, from ``request_rates`` and ``visit_times``.
+        comments: values of all Comment lines, addressed to the crawler's operator; untrusted text.
+        sitemap_lines: Sitemap lines of the file, which address all crawlers.
+        site_usage: the file's statements about the use of content, including content that may not be crawled; None
+            without statements.
+        weight_bytes: approximate memory that the rule set takes.
+        precedence: a sentence that explains which of several matching rules decides.
+    """
+
+    precedence: ClassVar[str]
+
+    __slots__ = (
+        "__weakref__",
+        "_matching",
+        "_sitemaps",
+        "_weight_bytes",
+        "comments",
+        "crawl_delay",
+        "request_rates",
+        "site_usage",
+        "timetable",
+        "visit_times",
+    )
+
+    def __init__(self, directives: Directives, matching: Matching) -> None:
+        self._matching = matching
+        self.crawl_delay: float | None = None
+        self.request_rates: tuple[RequestRate, ...] = ()
+        self.visit_times: tuple[TimeWindow, ...] = ()
+        self.comments: tuple[str, ...] = ()
+        self.timetable: Timetable = ALWAYS
+        if directives.values:  # most files have none
+            self._obey(directives.values)
+        self._sitemaps = directives.sitemaps
+        self.site_usage: SiteUsage | None = directives.usage
+        self._weight_bytes = 0
+
+    def _obey(self, values: Sequence[DirectiveValue]) -> None:
+        self.crawl_delay = max(_of_kind(float, values), default=None)
+        self.request_rates = _of_kind(RequestRate, values)
+        self.visit_times = _of_kind(TimeWindow, values)
+        self.comments = _of_kind(str, values)
+        if self.request_rates or self.visit_times:
+            self.timetable = Timetable(self.request_rates, self.visit_times)
+
+    def _beside_rules_bytes(self) -> int:
+        windows = len(self.visit_times) + sum([rate.window is not None for rate in self.request_rates])
+        return (
+            getsizeof(self)
+            + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + windows)
+            + memory_of((self.comments, *self.comments))
+            + self.sitemap_lines.weight_bytes
+            + self.timetable.weight_bytes
+            + (0 if self.site_usage is None else self.site_usage.weight_bytes)
+        )
+
+    @property
+    def sitemap_lines(self) -> SitemapLines:
+        """See the class."""
+        return SitemapLines(self._sitemaps)
+
+    @property
+    def weight_bytes(self) -> int:
+        """See the class."""
+        if not self._weight_bytes:
+            self._weight_bytes = self._rules_bytes() + self._beside_rules_bytes()
+        return self._weight_bytes
+
+    def allowed(self, url: StrOrURL) -> bool:
+        """Whether an http(s) URL, or a target that starts with ``/``, may be requested.
+
+        Raises:
+            InvalidURL, TypeError: see ``match``.
+        """
+        return self.match(url).allowed
+
+    def match(self, url: StrOrURL) -> Match:
+        """Return whether a URL or target may be requested, and the rule that decided.
+
+        The host of a URL does not matter here, and is not validated.
+
+        Raises:
+            InvalidURL: ``url`` is neither an absolute http(s) URL nor a target, or has characters that clients send in
+                different ways.
+            TypeError: ``url`` is neither a str nor a yarl.URL.
+        """
+        text = url_text(url)
+        simple = match_simple_url(text)
+        return self.judge(target_of(text) if simple is None else simple[1])
+
+    def usage(self, url: StrOrURL) -> Usage | None:
+        """Return the preferences about the use of a URL or target, or None if it may not be requested.
+
+        draft-ietf-aipref-attach 3.4: preferences apply only to pages that may be requested.
+
+        Raises:
+            InvalidURL, TypeError: see ``match``.
+        """
+        from politesse.usage.model import NOTHING_STATED  # noqa: PLC0415 - few programs ask for preferences
+
+        url = url_text(url)
+        if not self.match(url).allowed:
+            return None
+        return NOTHING_STATED if self.site_usage is None else self.site_usage.usage(url)
+
+    @abstractmethod
+    def judge(self, target: str) -> Match:
+        """Return the match of a request target; ``target`` is the text as written.
+
+        Raises:
+            InvalidURL: see ``match``.
+        """
+
+    @property
+    @abstractmethod
+    def rules(self) -> list[Rule]:
+        """The rules in the order of the file, without repetitions of equal rules. Made on demand."""
+
+    @abstractmethod
+    def reach(self, rule: Rule) -> tuple[str, ...]:
+        """Return the pieces of a rule's pattern, in order.
+
+        ``rule`` matches each target in normal form that consists of the pieces, with any text between two pieces.
+        """
+
+    @abstractmethod
+    def precedes(self, rule: Rule, other: Rule) -> bool:
+        """Whether ``other`` never decides about a target that ``rule`` matches."""
+
+    @abstractmethod
+    def _rules_bytes(self) -> int:
+        """Return about how much memory the rules take."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rules."""
+
+    def __repr__(self) -> str:
+        return f"<RuleSet {self._matching.dialect}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
+
+
+class _Flat(NamedTuple):
+    """A rule that was put in order.
+
+    Attributes:
+        row: the row of the rule.
+        path: its path pattern in normal form.
+        pattern: the path pattern as it is compared, or a text with which targets have to start.
+    """
+
+    row: FieldRow
+    path: str
+    pattern: PathPattern | str
+
+
+_NO_PATTERNS: Final[dict[int, PathPattern]] = {}  # most files share this dict; never changed
+
+
+class _Part:
+    """Some rules that follow each other in the order of precedence.
+
+    Attributes:
+        start: the place of the first of these rules.
+        heads: the texts with which targets have to start.
+        least: the length of the shortest target that any of the rules matches.
+        counts: whether each rule counts if it is undecided: all but an Allow with stars.
+    """
+
+    __slots__ = ("counts", "heads", "least", "start")
+
+    def __init__(self, start: int, heads: tuple[str, ...], rules: Sequence[_Flat]) -> None:
+        patterns = [one.pattern for one in rules]
+        self.start: int = start
+        self.heads: tuple[str, ...] = heads
+        self.least: int = min([len(one) if isinstance(one, str) else one.octets for one in patterns])
+        self.counts: bytes = bytes(
+            [isinstance(one, str) or not one.segments or row[1].field != ALLOW for row, _, one in rules]
+        )
+
+
+class FlatRuleSet(RuleSet):
+    """A rule set that tries its rules in Python, in the order of precedence; see the module.
+
+    Args:
+        rows: the rules, in the order of the file.
+        directives: the other lines.
+        matching: how paths are compared.
+        origin: the origin of the file, or None if unknown.
+    """
+
+    __slots__ = (
+        "_most_work",
+        "_names",
+        "_numbers",
+        "_origin",
+        "_otherwise",
+        "_parts",
+        "_paths",
+        "_patterns",
+        "_values",
+        "_version",
+    )
+
+    def __init__(
+        self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
+    ) -> None:
+        super().__init__(directives, matching)
+        self._origin = origin
+        self._version = directives.version
+        self._otherwise = NO_RULE_MATCH
+        rules = self._in_order(rows)
+        # Columns take a third of the memory of an object for each rule.
+        self._numbers = array("I", [one.row[0] for one in rules])
+        self._names = tuple([one.row[1] for one in rules])
+        self._paths = tuple([one.path for one in rules])
+        values = tuple([one.row[2] for one in rules])
+        heads = tuple([one.pattern if isinstance(one.pattern, str) else one.pattern.head for one in rules])
+        # Most files have no wildcard, and each path in normal form: one tuple serves for all.
+        self._values = self._paths if values == self._paths else values
+        heads = self._paths if heads == self._paths else heads
+        parts = [slice(place, place + _TRIED_AT_ONCE) for place in range(0, len(rules), _TRIED_AT_ONCE)]
+        self._parts = tuple([_Part(part.start, heads[part], rules[part]) for part in parts])
+        patterns = {place: one.pattern for place, one in enumerate(rules) if isinstance(one.pattern, PathPattern)}
+        self._patterns = patterns or _NO_PATTERNS
+        wildcards = [pattern for pattern in patterns.values() if pattern.segments]
+        self._most_work = MostWork.of(wildcards) if wildcards else NO_WORK
+
+    @abstractmethod
+    def _in_order(self, rows: Sequence[FieldRow]) -> list[_Flat]:
+        """Return the rules that can match a target, in the order of precedence."""
+
+    def judge(self, target: str) -> Match:
+        """See ``RuleSet.judge``; wildcards are also compared with the query as it was written."""
+        forms: tuple[str, ...] = (target,)
+        if is_plain(target) is None or "/." in target:
+            forms = (self._matching.normalise_target(target),)
+            if "?" in target and (written := self._matching.query_as_written(target)) is not None:
+                forms += (written,)
+        if forms[0] == ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: "The /robots.txt URI is implicitly allowed."
+        place, bound_reached = self._first(forms)
+        if place is not None:
+            return self._match(place, bound_reached=bound_reached)
+        # RFC 9309 2.2.2: "If no match is found ..., the URI is allowed."
+        otherwise = self._otherwise
+        return Match(otherwise.reason, otherwise.rule, bound_reached=True) if bound_reached else otherwise
+
+    def _first(self, forms: tuple[str, ...]) -> tuple[int | None, bool]:
+        """Return the place of the first rule that matches a target, and whether the budget was exceeded."""
+        if self._most_work.may_exceed(forms):
+            return self._first_within(Meter(forms, budget.BUDGET))
+        for place in self._candidates(forms):
+            pattern = self._patterns.get(place)
+            # The target starts with each prefix among the candidates.
+            if pattern is None or any(map(pattern.matches, forms)):
+                return place, False
+        return None, False
+
+    def _first_within(self, meter: Meter) -> tuple[int | None, bool]:
+        """Return the same within a budget; see ``budget``."""
+        for place in self._candidates(meter.forms, meter):
+            pattern = self._patterns.get(place)
+            if pattern is None or (not pattern.segments and pattern.matches(meter.forms[0])):
+                return place, meter.exhausted  # a literal costs nothing
+            if not pattern.segments:
+                continue
+            if not meter.exhausted and meter.matches(pattern):
+                return place, False
+            if meter.exhausted and not self._allows(place) and meter.may_match(pattern):
+                return place, True  # an undecided Disallow counts as matching
+        return None, meter.exhausted
+
+    def _candidates(self, forms: Sequence[str], meter: Meter | None = None) -> Iterator[int]:
+        """Yield the places of the rules with whose heads a target starts, in the order of precedence."""
+        target, other, longest = forms[0], forms[-1], max(map(len, forms))
+        for part in self._parts:
+            heads = part.heads
+            # Most parts are skipped here: one call compares all their heads.
+            if longest < part.least or (
+                not target.startswith(heads) and (other is target or not other.startswith(heads))
+            ):
+                continue
+            places: Iterator[tuple[int, str]] = enumerate(heads, part.start)
+            if meter is not None and meter.exhausted:
+                places = compress(places, part.counts)  # an undecided Allow does not count
+            for place, head in places:
+                # Only a head that ends within an escape may fit only the other form.
+                if target.startswith(head) or (other is not target and other.startswith(head)):
+                    yield place
+
+    def _allows(self, place: int) -> bool:
+        return self._names[place].field == ALLOW
+
+    def _match(self, place: int, *, bound_reached: bool = False) -> Match:
+        name = self._names[place]
+        number, value, path = self._numbers[place], self._values[place], self._paths[place]
+        return match_of_rule(number, name.spelling, value, path, name.field == ALLOW, bound_reached)
+
+    @property
+    def rules(self) -> list[Rule]:
+        """See ``RuleSet.rules``."""
+        found = [rule for place in range(len(self)) if (rule := self._match(place).rule) is not None]
+        return sorted(found, key=attrgetter("line"))
+
+    def _rules_bytes(self) -> int:
+        parts = [piece for part in self._parts for piece in (part, part.heads, part.counts)]
+        columns = (self._numbers, self._names, self._values, self._paths, self._parts, *parts)
+        # A path in normal form is its own value and head.
+        heads = [head for part in self._parts for head in part.heads]
+        texts = {id(text): text for texts in (self._values, self._paths, heads) for text in texts if len(text) > 1}
+        # All files share the names with usual spellings and the small numbers, so these do not count.
+        unusual = {id(name): name for name in self._names if name.spelling not in usual_spellings(name.field)}
+        names = [part for name in unusual.values() for part in (name, name.spelling)]
+        numbers = [number for number in self._patterns if number > _LARGEST_SHARED]
+        patterns = sum([pattern.weight_bytes for pattern in self._patterns.values()], getsizeof(self._patterns))
+        return memory_of((*{id(one): one for one in columns}.values(), *numbers, *texts.values(), *names)) + patterns
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+class MostSpecific(RuleSet):
+    """The base class of the rule sets in which the most specific match decides."""
+
+    precedence: ClassVar[str] = "the longest rule that matches decides, and at one length an Allow"
+
+    __slots__ = ()
+
+    def reach(self, rule: Rule) -> tuple[str, ...]:
+        """See ``RuleSet.reach``."""
+        pieces = rule.pattern.removesuffix("$").split("*")
+        return tuple(pieces) if rule.pattern.endswith("$") else (*pieces, "")
+
+    def precedes(self, rule: Rule, other: Rule) -> bool:
+        """See ``RuleSet.precedes``."""
+        if rule.pattern == other.pattern and rule.allow is other.allow:
+            return rule.line < other.line
+        longer = len(rule.pattern) - len(other.pattern)
+        return longer > 0 or (longer == 0 and rule.allow and not other.allow)
+
+
+class MostSpecificRuleSet(FlatRuleSet, MostSpecific):
+    """The most specific match decides: the reference for the compiled core (RFC 9309 2.2.2)."""
+
+    __slots__ = ()
+
+    def _in_order(self, rows: Sequence[FieldRow]) -> list[_Flat]:
+        found: dict[str, FieldRow] = {}
+        for row in rows:
+            # RFC 9309 2.2: a path pattern starts with "/"; 5.1 uses "*.gif$". An empty Disallow has no effect.
+            if row[2].startswith(self._matching.leading):
+                _add(found, self._matching.normalise_pattern(row[2]), row)
+        if self._matching.implied_allow is not None:
+            for path, row in [(path, row) for path, row in found.items() if row[1].field == ALLOW]:
+                implied = self._matching.implied_allow(path)
+                if implied is not None:
+                    _add(found, implied, row)
+        return sorted([_Flat(row, path, _cut(path)) for path, row in found.items()], key=_specific)
+
+
+def _add(found: dict[str, FieldRow], path: str, row: FieldRow) -> None:
+    known = found.get(path)
+    # RFC 9309 2.2.2: "If an allow rule and a disallow rule are equivalent, then the allow rule SHOULD be used."
+    if known is None or (row[1].field == ALLOW and known[1].field != ALLOW):
+        found.pop(path, None)  # so that the rules stay in the order of the rows that count
+        found[path] = row
+
+
+def _cut(path: str) -> PathPattern | str:
+    """Return a path pattern as it is compared; a prefix stays a text, because nearly all patterns are prefixes."""
+    if is_plain(path) is not None:
+        return path
+    pattern = cut_at_stars(path)
+    return pattern.head if pattern.is_prefix else pattern
+
+
+def _specific(rule: _Flat) -> tuple[int, bool, int, int, int]:
+    """Sort the most specific rule first."""
+    (number, name, _), path, pattern = rule
+    # RFC 9309 2.2.2: "The most specific match is the match that has the most octets."
+    least = -len(path), name.field != ALLOW
+    # The standard leaves open which of several equally specific rules is named. Here, as in the compiled core, it is a
+    # prefix, then a path with an anchor, then the first wildcard.
+    if isinstance(pattern, str):
+        return (*least, 0, -len(pattern), number)
+    return (*least, 2, 0, number) if pattern.segments else (*least, 1, 0, number)
+
+
+class FirstMatchRuleSet(FlatRuleSet):
+    """The first rule whose path is a prefix of the target decides (draft-koster-robots-00 3.2.2)."""
+
+    precedence: ClassVar[str] = "the first rule that matches decides"
+
+    __slots__ = ()
+
+    def reach(self, rule: Rule) -> tuple[str, ...]:
+        """See ``RuleSet.reach``; a rule matches every target that starts with its path."""
+        return (rule.pattern, "")
+
+    def precedes(self, rule: Rule, other: Rule) -> bool:
+        """See ``RuleSet.precedes``."""
+        return rule.line < other.line
+
+    def _in_order(self, rows: Sequence[FieldRow]) -> list[_Flat]:
+        matching = self._matching
+        found: dict[str, FieldRow] = {}
+        for row in rows:
+            field, value = row[1].field, row[2]
+            if not value and field != ALLOW and matching.empty_disallow_ends:
+                break  # the empty path is a prefix of every target, so no later rule is reached
+            path = self._path(value)
+            if path and not rule_quirks(field, value, matching.leading):
+                found.setdefault(matching.normalise_pattern(path), row)
+        return [_Flat(row, path, path) for path, row in found.items()]
+
+    def _path(self, value: str) -> str:
+        """Return the path of a rule from its value; empty without a path."""
+        return value
+
+
+class SiteRuleSet(FirstMatchRuleSet):
+    """A FirstMatchRuleSet whose rules may be URLs, absolute or relative to robots.txt (WWW::RobotRules, ``parse``).
+
+    A rule with a URL of another site is ignored. If the origin of the file is unknown, each URL is judged as if the
+    file came from the site of that URL. A target without a site is compared with the rules of all sites.
+    """
+
+    __slots__ = ("_said",)
+
+    def __init__(
+        self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
+    ) -> None:
+        super().__init__(rows, directives, matching, origin)
+        # The rows are stored, because ``match`` compiles the rules again for the site of each URL.
+        unknown = origin is None and any(_has_authority(row[2]) for row in rows)
+        self._said = (rows, directives) if unknown else None
+
+    def match(self, url: StrOrURL) -> Match:
+        """See ``RuleSet.match``."""
+        url = url_text(url)
+        if self._said is None or url[:1] == "/":
+            return super().match(url)
+        origin, target = split(url)
+        return type(self)(*self._said, self._matching, origin).judge(target)
+
+    def _rules_bytes(self) -> int:
+        rows = () if self._said is None else self._said[0]
+        return super()._rules_bytes() + memory_of((rows, *rows, *[row[0] for row in rows]))
+
+    def _path(self, value: str) -> str:
+        if value[:1] == "/" and value[:2] != "//":
+            return value
+        if not _has_authority(value):
+            return _relative(value)
+        site = self._origin
+        try:
+            named, target = split(value if value[:2] != "//" else f"{site.scheme if site else 'http'}:{value}")
+        except InvalidURL:
+            return ""
+        return target if site is None or named == site else ""
+
+
+def _has_authority(value: str) -> bool:
+    scheme = _SCHEME.match(value)
+    return value.startswith("//", scheme.end() if scheme is not None else 0)
+
+
+def _relative(value: str) -> str:
+    """Return the path of a relative reference in robots.txt; empty for a reference with a scheme."""
+    if _SCHEME.match(value) is not None:
+        return ""
+    path, question, query = value.partition("?")
+    return (without_dot_segments(f"/{path}") if path else ROBOTS_TXT) + question + query
+
+
+class ConnerRuleSet(FlatRuleSet):
+    """The rules of Conner 2.0: explicit paths, paths with stars, and their precedence.
+
+    A rule set of version 1 follows the standard of 1994: a target is denied if it starts with the path of any Disallow.
+    In version 2 a path without ``*`` is explicit and matches only itself; a path with ``*`` has to match the whole
+    target. An explicit Allow precedes every Disallow, and every Disallow precedes an Allow with stars. If no rule
+    matches a target, the target is denied in two cases: the group has an Allow with stars, or it has an Allow and no
+    Disallow. Otherwise the target is allowed.
+    """
+
+    precedence: ClassVar[str] = (
+        "in version 2 an Allow without * goes before every Disallow, and a Disallow before an Allow with *"
+    )
+
+    __slots__ = ()
+
+    def reach(self, rule: Rule) -> tuple[str, ...]:
+        """See ``RuleSet.reach``; in version 1 a rule matches every target that starts with its path."""
+        return (rule.pattern, "") if self._is_general else tuple(rule.pattern.split("*"))
+
+    def precedes(self, rule: Rule, other: Rule) -> bool:
+        """See ``RuleSet.precedes``.
+
+        Even a rule that never decides affects the targets that no rule matches: an Allow may deny them, and a Disallow
+        may allow them.
+        """
+        alike = rule.pattern == other.pattern or self._is_general or ("*" in rule.pattern and "*" in other.pattern)
+        closes = rule.allow and rule.pattern != other.pattern
+        return rule.allow is other.allow and alike and not closes and rule.line < other.line
+
+    @property
+    def _is_general(self) -> bool:
+        return self._version[0] == VERSION_1[0]
+
+    def _in_order(self, rows: Sequence[FieldRow]) -> list[_Flat]:
+        normalise = decode_prefix if self._is_general else self._matching.normalise_pattern
+        found: dict[tuple[str, str], FieldRow] = {}  # only the first of equal rules
+        for row in rows:
+            field, value = row[1].field, row[2]
+            if value and not rule_quirks(field, value, self._matching.leading):
+                found.setdefault((normalise(value), field), row)
+        denials = [(path, row) for (path, field), row in found.items() if field != ALLOW]
+        if self._is_general:
+            return [_Flat(row, path, path) for path, row in denials]
+        allows = [(path, row) for (path, field), row in found.items() if field == ALLOW]
+        explicit = dict([*allows, *((path, row) for path, row in denials if (path, ALLOW) not in found)])
+        starred = [(path, row) for path, row in (*denials, *allows) if "*" in path]
+        closing = [(path, row) for path, row in allows if "*" in path] or ([] if denials else allows)
+        if closing:
+            path, (number, name, value) = closing[0]
+            self._otherwise = Match(Reason.NOT_ALLOWED, Rule(number, name.spelling, value, path, allow=True))
+        in_order = (*((path, row) for path, row in explicit.items() if "*" not in path), *starred)
+        return [_Flat(row, path, PathPattern(f"{path}$")) for path, row in in_order]
+
+
+def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:
+    return tuple([value for value in values if isinstance(value, kind)])
