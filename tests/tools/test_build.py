@@ -26,7 +26,7 @@ def built(tmp_path: Path, python: str, compiler: str | None) -> tuple[str, list[
     """Return the name of the wheel, and the files of the compiled core in it; ``python`` names the kind of Python."""
     copy = tmp_path / "politesse"
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     run = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", _BUILD, python, str(tmp_path)],

@@ -5,7 +5,7 @@
     scan.c    octets -> rows -> the groups that name a crawler        as robots/lexer.py, robots/outline.py
     forms.c   paths and targets -> their normal forms                 as robots/pattern.py
     rules.c   rules -> sorted tables; target -> the rule that decides as robots/rule_sets.py
-    module.c  the binding for Python, by the limited API of CPython 3.11: one binary for all later versions (setup.py)
+    module.c  the binding for Python, by the limited API of CPython 3.11: one binary for all later versions (build.py)
 
 The core serves the dialects in which the most specific match decides. Python reads the records besides rules and
 user-agent lines, and normalises rare targets. The core gives the same answers as the reference in Python, which also
