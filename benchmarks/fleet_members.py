@@ -23,7 +23,7 @@ from benchmarks.fleet_model.server import running
 from benchmarks.fleet_peers import pacer_at
 from benchmarks.table import table
 from politesse._pacing.fleet.wire import wire_to
-from politesse._pacing.requests import TurnRequest
+from politesse._pacing.hosts import TurnRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

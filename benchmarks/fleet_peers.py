@@ -17,9 +17,8 @@ from redis.asyncio import Redis
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import wire_to
-from politesse._pacing.hosts import Hosts
+from politesse._pacing.hosts import Hosts, TurnRequest
 from politesse._pacing.pace import PacingOptions
-from politesse._pacing.requests import TurnRequest
 from politesse.clock import SystemClock
 from politesse.events import Publisher
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from politesse._pacing.fleet.wire import FleetWire
-    from politesse._pacing.requests import Permit
+    from politesse._pacing.hosts import Permit
 
 
 class SharedLine(Protocol):

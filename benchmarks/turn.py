@@ -18,7 +18,7 @@ from benchmarks.figures import figure
 from benchmarks.table import table
 from benchmarks.timing import Contender, Task, interleave
 from politesse import Gatekeeper, PacingOptions
-from politesse._pacing.requests import TurnRequest
+from politesse._pacing.hosts import TurnRequest
 from politesse.testing import ScriptedFetcher
 
 if TYPE_CHECKING:

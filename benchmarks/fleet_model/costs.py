@@ -16,7 +16,7 @@ from benchmarks.origins import Bodies, NumberedFetcher, url_of
 from politesse import Gatekeeper, PacingOptions
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.fleet.wire import wire_to
-from politesse._pacing.requests import TurnRequest
+from politesse._pacing.hosts import TurnRequest
 from politesse.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from benchmarks.fleet_model.server import Observed, Readings
     from benchmarks.settings import Settings
-    from politesse._pacing.hosts import Hosts
-    from politesse._pacing.requests import Permit
+    from politesse._pacing.hosts import Hosts, Permit
 
 _SHORT, _LONG = 40, 100
 """Octets of a URL."""

@@ -15,7 +15,7 @@ from benchmarks.fleet_model.crawl import KEPT_S, Crawl
 from benchmarks.fleet_peers import pacer_at
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.wire import RedisWire
-from politesse._pacing.requests import TurnRequest
+from politesse._pacing.hosts import TurnRequest
 
 if TYPE_CHECKING:
     from politesse._pacing.hosts import Hosts

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from politesse._gate.identity import Identity
     from politesse._gate.pages import DataTxtAnswer, Sitemaps
     from politesse._gate.view import AgentView
-    from politesse._pacing.requests import Permit
+    from politesse._pacing.hosts import Permit
     from politesse.origin import Origin, StrOrURL
     from politesse.status import HostStatus
     from politesse.usage import Usage

@@ -13,7 +13,7 @@ from politesse._gate.view import AgentView
 from politesse._pacing.fetch_lines import FetchLines
 from politesse._pacing.hosts import Host, Lane, LocalPermit
 from politesse.queue._dispatch import Dispatcher
-from politesse.queue._limits import Limits
+from politesse.queue._web import Limits
 from tests.model.runs import run
 
 SEEDS: Final = range(1, 16)

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from politesse._pacing.fetch_lines import LocalFetch
-from politesse._pacing.hosts import Hosts
-from politesse._pacing.requests import Permit, TurnRequest
+from politesse._pacing.hosts import Hosts, Permit, TurnRequest
 from politesse._pacing.shared import GateShare
 from politesse.events import Publisher
 from politesse.options import SharedPacer

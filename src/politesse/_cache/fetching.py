@@ -29,7 +29,7 @@ from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.outcome import shared_lifetime_s
 from politesse._http.redirects import follow
 from politesse._http.signing import RequestSignature
-from politesse._pacing.requests import TurnRequest
+from politesse._pacing.hosts import TurnRequest
 from politesse.errors import InvalidURL
 from politesse.events import ComponentFailed, Publisher
 from politesse.origin import Origin

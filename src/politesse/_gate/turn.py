@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from politesse._gate.state import GateState
     from politesse._gate.view import AgentView
     from politesse._http.fields import Headers
-    from politesse._pacing.requests import PacedLine, Permit, TurnRequest
+    from politesse._pacing.hosts import PacedLine, Permit, TurnRequest
     from politesse.ledger import Ledger
 
 

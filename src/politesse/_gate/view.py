@@ -34,7 +34,7 @@ from politesse._gate.permission import Judged, Permission, match_of
 from politesse._gate.turn import Turn, TurnWait, entered_turns, granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
-from politesse._pacing.requests import TurnRequest
+from politesse._pacing.hosts import TurnRequest
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
 from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, StrOrURL, split, url_text

@@ -33,7 +33,7 @@ Where to change what:
   the header to ``PACE_HEADERS``, or it is never read, and its words to ``described_refusal``.
 * A header that marks a challenge: add it to ``CHALLENGES`` and the table in ``refusals.py``. It counts for pages and
   for robots.txt.
-* A bound that closes the host: add it to ``CLOSINGS`` of ``verdict.py`` and of ``state.lua``.
+* A bound that closes the host: add it to ``CLOSINGS`` of ``verdict.py`` and to ``closings`` of ``state.lua``.
 * A new statement of robots.txt: add its name to ``_OTHER_FIELDS`` in ``robots/dialect.py``, and its parser to
   ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``stated_pace`` and
   ``longest_stated_s`` in ``pace.py``, and to ``is_stated`` of ``Permission.__init__``. A value that depends on the time

@@ -3,7 +3,7 @@
     Lane   the requests of one agent and floor at one host: their pace, and those that wait, in the order of arrival
     Host   one paced host: its lanes, its requests under way, and its Demand: what its answers ask for
     Scope  a limit for several hosts together: all hosts of a registered domain, or at an address
-    Hosts  all of these in one process. It is a ``Pacer``
+    Hosts  all of these in one process; it is asked with a TurnRequest, and grants a Permit
 
 Phases. A request is a LocalPermit from the call of ``start`` to its end::
 
@@ -51,8 +51,8 @@ for each other. A later lane may go first if the earlier one has to wait elsewhe
 
 A waiter is a task, or a callback of ``when_ready``. Callbacks are called by the timer, at the end of a recall, and at
 the close; never amid a change. A callback has OFFER_S to take its permit by ``try_start``; then it leaves the line, and
-the next waiter is called. A permit gets its start time (its
-stamp) when it is granted, not when its waiter is called: a task may resume late.
+the next waiter is called. A permit gets its start time (its stamp) when it is granted, not when its waiter is called: a
+task may resume late.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from functools import partial
 from itertools import chain, count, islice
 from math import inf
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from politesse._base.constants import DAY_S
 from politesse._base.tasks import running_loop
@@ -89,7 +89,6 @@ from politesse._pacing.pace import (
 from politesse._pacing.recall import Recalls
 from politesse._pacing.refusals import SUCCESSES, is_served
 from politesse._pacing.reports import HELD_S, LONG_S, Reports
-from politesse._pacing.requests import PacedLine, TurnRequest
 from politesse._pacing.timers import PermitExpiry, Wakeups
 from politesse.clock import ends_within
 from politesse.errors import ClosedError, ConfigurationError, TooFar
@@ -103,12 +102,81 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.tickets import Claim, Held, Tickets
     from politesse._pacing.host_state import HostState, MemoryOf
     from politesse._pacing.recall import Recalled
-    from politesse._pacing.requests import Permit
     from politesse.clock import Clock, Timer
     from politesse.ports import Resolver
     from politesse.robots import RuleSet
 
     Waiter: TypeAlias = "LocalPermit | Watcher"
+
+
+class TurnRequest(NamedTuple):
+    """A request that wants to start. Each turn makes a TurnRequest; a named tuple is cheap to make.
+
+    Attributes:
+        host: the host name under which the request is paced, in lower case, without scheme, port and trailing dot.
+        origin: the origin of the URL, as text.
+        agent: the product tokens whose rules apply, the most specific first, joined by commas.
+        pace: the statements of the robots.txt of ``origin`` for ``agent``. If it is None, the earlier statements stay
+            in force.
+        url: the URL, which is shown to requests that wait for this request; empty if it is unknown.
+        min_delay_s: the shortest interval before this request that the gate permits. Gates with different values may
+            share a pacer.
+        check_lines: a function that raises an error if the request must not wait. A pacer of several scopes calls the
+            function before the request waits, once the pacer knows the keys of all scopes. Other pacers never call it.
+    """
+
+    host: str
+    origin: str
+    agent: str
+    pace: RuleSet | None = None
+    url: str = ""
+    min_delay_s: float = 0.0
+    check_lines: Callable[[], None] | None = None
+
+
+class PacedLine(NamedTuple):
+    """A line in which requests wait for a turn: the line of one host, or of all hosts at one address or in one domain.
+
+    Attributes:
+        pacer: the pacer that has the line; gates that share a pacer name the same object.
+        key: the key of the line in the pacer.
+        max_concurrent: how many requests may be under way at once.
+    """
+
+    pacer: object
+    key: str
+    max_concurrent: int
+
+
+class Permit(Protocol):
+    """Permission to make one request now.
+
+    A permit ends once: by ``end`` or ``give_back``, or because it was held for ``PacingOptions.max_turn_s``. Later
+    calls have no effect.
+    """
+
+    @property
+    def waited(self) -> bool:
+        """Whether the request had to wait for the permit."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the permit has not ended."""
+
+    def observe(self, status: int, headers: Mapping[str, str], /) -> None:
+        """Record the answer while the request is under way. Has no effect after the end.
+
+        Args:
+            status: the HTTP status.
+            headers: the headers, names in lower case.
+        """
+
+    def end(self) -> None:
+        """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
+
+    def give_back(self) -> None:
+        """End the permit without a request: the host was not contacted, so the interval does not begin again."""
+
 
 OFFER_S: Final = 0.05
 """How long a callback keeps its place at the head of the line after its call, in seconds."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.wire import FleetWire
     from politesse._pacing.host_state import HostMemory, MemoryOf
-    from politesse._pacing.requests import PacedLine, Permit, TurnRequest
+    from politesse._pacing.hosts import PacedLine, Permit, TurnRequest
     from politesse.ports import Resolver
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet

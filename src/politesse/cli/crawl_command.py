@@ -43,9 +43,8 @@ from politesse.fetch._addresses import SystemResolver, is_public
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
-from politesse.queue._limits import Limits
 from politesse.queue._results import CrawlCounts, finished_words
-from politesse.queue._web import normal_form
+from politesse.queue._web import Limits, normal_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

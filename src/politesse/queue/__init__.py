@@ -8,10 +8,9 @@ The modules of this folder::
       _robots.py        fetches robots.txt ahead, and again after a deferral; decides how long to wait
     _journal.py         keeps the queue for the next run; has the theory of operation
     _crawl.py           ``PoliteQueue.crawl``: the loop over the queue, and its counts
-      _limits.py        the limits of a crawl
       _sitemaps.py      puts sitemap files, and queues their URLs
         _sitemap_file.py  reads a sitemap file
-      _web.py           the clients, links and seen URLs of a crawl
+      _web.py           the clients, limits, links and seen URLs of a crawl
     _results.py         turns, pages, counts and errors
 """
 

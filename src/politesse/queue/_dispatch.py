@@ -37,6 +37,7 @@ import logging
 from collections import deque
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 from weakref import WeakSet
@@ -60,13 +61,13 @@ from politesse.queue._hosts import (
     StallWatch,
     Trail,
 )
-from politesse.queue._results import QueueClosed, QueuedTurn, check_in_loop, described, is_given_up
+from politesse.queue._results import QueueClosed, QueuedTurn, QueueStatistics, check_in_loop, is_given_up
 from politesse.queue._robots import CLOSURES, MAX_FETCHING, Patience, RobotsPrefetcher
-from politesse.verdict import WORDS, Bound, NotYet, Reason, Verdict
+from politesse.verdict import WORDS, Bound, NotYet, Reason, Verdict, utc
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
@@ -77,6 +78,7 @@ Item = TypeVar("Item")
 _LOGGER: Final = logging.getLogger("politesse.queue")
 
 _BATCH: Final = 100
+_MAX_NAMED: Final = 3
 _MAX_SITES: Final = 10_000  # at most this many logged sites are remembered
 _SLICE_S: Final = 0.002
 
@@ -725,6 +727,48 @@ class Dispatcher(Generic[Item]):
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
     """Yield the URLs of an origin from a copy of its heap, which is made when the iteration begins."""
     yield from origin_queue.urls.copy()
+
+
+def statistics_of(queue: Dispatcher[Item]) -> QueueStatistics:
+    """Return the current counts."""
+    return QueueStatistics(
+        queued=queue.size,
+        hosts=len(queue.hosts),
+        ready=len(queue.line),
+        asking=len(queue.robots.fetching),
+        deferred=len(queue.robots.deferred),
+        under_way=len(queue.under_way),
+        waiting=len(queue.workers),
+        refused=queue.refused,
+        given_up=queue.given_up,
+        deferred_until_wall=min(queue.robots.deferred.values(), default=None),
+        resumed=0 if queue.journal is None else queue.journal.resumed,
+    )
+
+
+def described(queue: Dispatcher[Item]) -> str:
+    """Return the current counts in words, for ``repr`` and the log."""
+    held, deferred = statistics_of(queue), queue.robots.deferred
+    origins = str(next(iter(deferred))) if held.deferred == 1 else counted(held.deferred, "origin")
+    until = held.deferred_until_wall
+    waiting = {key: len(host.putters) for key, host in queue.hosts.items() if host.putters}
+    puts = sum(waiting.values())
+    return (
+        f"<PoliteQueue: {held.queued:,} queued at {counted(held.hosts, 'host')}{_named(queue.hosts)}, "
+        f"{held.ready:,} ready, {held.under_way:,} under way{_named(queue.under_way.values())}, "
+        f"{counted(held.waiting, 'worker')} waiting"
+        + (f", {puts} {'put waits' if puts == 1 else 'puts wait'} for room{_named(waiting)}" if puts else "")
+        + (f", {origins} deferred until {utc(until)}" if until is not None else "")
+        + (f", {held.resumed:,} resumed" if held.resumed else "")
+        + (", closed>" if queue.closed else ">")
+    )
+
+
+def _named(names: Collection[str]) -> str:
+    """Return up to three names in brackets, escaped and shortened; an empty string without names."""
+    shown = [shortened(name) for name in islice(names, _MAX_NAMED)]
+    more = ["..."] if len(names) > _MAX_NAMED else []
+    return f" ({', '.join(shown + more)})" if shown else ""
 
 
 class QueueTurn(AsyncOnly, AbstractAsyncContextManager[QueuedTurn[Item], None], Generic[Item]):

@@ -10,11 +10,10 @@ from politesse._base.checks import AsyncOnly, check_least, check_types, check_wa
 from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, StoreError
 from politesse.queue._crawl import Crawl, record_writer
-from politesse.queue._dispatch import Dispatcher, QueueTurn
-from politesse.queue._limits import Limits
-from politesse.queue._results import Item, QueueStatistics, described, statistics_of
+from politesse.queue._dispatch import Dispatcher, QueueTurn, described, statistics_of
+from politesse.queue._results import Item, QueueStatistics
 from politesse.queue._sitemaps import put_sitemaps
-from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Seen, check_callback, client_of
+from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Limits, Seen, check_callback, client_of
 
 if TYPE_CHECKING:
     import os

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from politesse._base.tasks import running_loop
-from politesse._base.text import counted, printable, public_url, shortened
+from politesse._base.text import counted, printable, public_url
 from politesse.errors import ClosedError, PolitesseError, WrongEventLoop
-from politesse.verdict import Reason, Verdict, utc
+from politesse.verdict import Reason, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from politesse._gate.turn import Turn
     from politesse._http.fields import Headers
     from politesse.origin import StrOrURL
-    from politesse.queue._dispatch import Dispatcher
 
 if TYPE_CHECKING:
     import typing_extensions  # type checkers have it without the package, and it knows the default of PEP 696
@@ -192,7 +190,6 @@ _GIVING_UP: Final = {
     Reason.WAIT_TOO_LONG,
     Reason.REFUSED,
 }
-_MAX_NAMED: Final = 3
 
 
 class QueueClosed(ClosedError):
@@ -311,48 +308,6 @@ class QueuedTurn(Generic[Item]):
 def is_given_up(verdict: Verdict) -> bool:
     """Return whether a URL was refused because of a wait, and not because a rule disallows it."""
     return verdict.reason in _GIVING_UP
-
-
-def statistics_of(queue: Dispatcher[Item]) -> QueueStatistics:
-    """Return the current counts."""
-    return QueueStatistics(
-        queued=queue.size,
-        hosts=len(queue.hosts),
-        ready=len(queue.line),
-        asking=len(queue.robots.fetching),
-        deferred=len(queue.robots.deferred),
-        under_way=len(queue.under_way),
-        waiting=len(queue.workers),
-        refused=queue.refused,
-        given_up=queue.given_up,
-        deferred_until_wall=min(queue.robots.deferred.values(), default=None),
-        resumed=0 if queue.journal is None else queue.journal.resumed,
-    )
-
-
-def described(queue: Dispatcher[Item]) -> str:
-    """Return the current counts in words, for ``repr`` and the log."""
-    held, deferred = statistics_of(queue), queue.robots.deferred
-    origins = str(next(iter(deferred))) if held.deferred == 1 else counted(held.deferred, "origin")
-    until = held.deferred_until_wall
-    waiting = {key: len(host.putters) for key, host in queue.hosts.items() if host.putters}
-    puts = sum(waiting.values())
-    return (
-        f"<PoliteQueue: {held.queued:,} queued at {counted(held.hosts, 'host')}{_named(queue.hosts)}, "
-        f"{held.ready:,} ready, {held.under_way:,} under way{_named(queue.under_way.values())}, "
-        f"{counted(held.waiting, 'worker')} waiting"
-        + (f", {puts} {'put waits' if puts == 1 else 'puts wait'} for room{_named(waiting)}" if puts else "")
-        + (f", {origins} deferred until {utc(until)}" if until is not None else "")
-        + (f", {held.resumed:,} resumed" if held.resumed else "")
-        + (", closed>" if queue.closed else ">")
-    )
-
-
-def _named(names: Collection[str]) -> str:
-    """Return up to three names in brackets, escaped and shortened; an empty string without names."""
-    shown = [shortened(name) for name in islice(names, _MAX_NAMED)]
-    more = ["..."] if len(names) > _MAX_NAMED else []
-    return f" ({', '.join(shown + more)})" if shown else ""
 
 
 def check_in_loop() -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.queue._dispatch import Dispatcher
     from politesse.queue._hosts import QueuedUrl
-    from politesse.queue._limits import Limits
+    from politesse.queue._web import Limits
 
 Item = TypeVar("Item")
 
