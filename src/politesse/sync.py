@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from politesse._cache.options import HostPolicy
-    from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
-    from politesse._gate.pages import DataTxtAnswer, Sitemaps
     from politesse._gate.view import AgentView
     from politesse._pacing.hosts import Permit
+    from politesse._sites.data_txt import FieldNames
+    from politesse._sites.pages import DataTxtAnswer, Sitemaps
     from politesse.origin import Origin, StrOrURL
     from politesse.status import HostStatus
     from politesse.usage import Usage

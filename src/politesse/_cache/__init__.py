@@ -3,7 +3,6 @@
 The modules::
 
     cache.py          the caches: one flight for all waiters, refresh, eviction; robots.txt, as compiled rules
-    files.py          the cache of other files, such as data.txt
     outcome.py        a Copy, and the table of what an answer makes of it, now and later
     rules.py          the compiled rules of a file
     options.py        the options, and the meaning of statuses

@@ -22,8 +22,5 @@ modules:
     identity.py     the User-Agent and the product tokens of an agent
     permission.py   what an agent may do at an origin, and the crawler's own policy for a host
     usage.py        policy tokens, the reservations of tdmrep.json, and the enforcement of usage preferences
-    filtering.py    pairs each item of a source with its verdict
     hosts_known.py  the report of ``gate.hosts()``
-    pages.py        files that are requested like pages, and the sitemaps of a robots.txt
-    data_txt.py     the parser of data.txt
 """

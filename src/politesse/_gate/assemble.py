@@ -15,13 +15,11 @@ from politesse._base.text import type_name
 from politesse._cache.admission import Admission
 from politesse._cache.cache import RobotsCache
 from politesse._cache.fetching import PacedFetcher
-from politesse._cache.files import SiteFiles
 from politesse._cache.guarded_store import GuardedStore
 from politesse._cache.host_memory import StoredHosts
 from politesse._cache.options import AccessPolicy, CacheOptions, HostPolicy
 from politesse._cache.records import ReadingThreads, StoredRecords
 from politesse._gate.identity import Identity
-from politesse._gate.pages import PageFetcher
 from politesse._gate.permission import no_rules
 from politesse._gate.state import GateState
 from politesse._gate.turn import soon
@@ -31,6 +29,8 @@ from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PER_PROCESS, PacingOptions
 from politesse._pacing.shared import GateShare, SharedPacer, different_options, pacer_of_loop, wire_of
+from politesse._sites.files import SiteFiles
+from politesse._sites.pages import PageFetcher
 from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.events import ComponentFailed, Publisher
@@ -210,7 +210,7 @@ def _with_files(state: GateState, fetcher: Fetcher, admission: Admission, option
 
     def files_for(agent: AgentView, max_days: int) -> SiteFiles:
         policy = options.file_policy(max_days)
-        pages = PageFetcher(agent, fetcher, admission, policy.outcomes.max_redirects)
+        pages = PageFetcher(agent, fetcher, admission, state.publisher, state.signer, policy.outcomes.max_redirects)
         return SiteFiles(pages, policy, options.max_site_files_bytes, state.clock, state.publisher)
 
     # The agent that fetches tdmrep.json must not enforce usage: it would need tdmrep.json first.

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from politesse._cache.cache import RobotsCache
-    from politesse._cache.files import SiteFiles
     from politesse._cache.options import HostPolicy
     from politesse._gate.identity import Identity
     from politesse._gate.usage import PolicyTokens, Reservations
     from politesse._pacing.pace import PacingOptions
     from politesse._pacing.shared import GateShare
+    from politesse._sites.files import SiteFiles
     from politesse.clock import Clock
     from politesse.events import Publisher
     from politesse.ledger import Ledger

@@ -31,10 +31,10 @@ from politesse.verdict import WITHOUT_RULE, FileOutcome, Match, Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._cache.files import SiteFile, SiteFiles
     from politesse._cache.outcome import Copy
     from politesse._cache.records import ReadingThreads
     from politesse._gate.view import AgentView
+    from politesse._sites.files import SiteFile, SiteFiles
     from politesse.origin import Origin
     from politesse.robots import RuleSet
     from politesse.verdict import StatesUsage

@@ -26,15 +26,15 @@ from politesse._base.checks import check_least, wrong_type
 from politesse._base.constants import ROBOTS_TXT
 from politesse._base.tasks import running_loop
 from politesse._base.text import public_url, type_name
-from politesse._gate.data_txt import DATA_TXT
-from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
-from politesse._gate.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse._gate.permission import Judged, Permission, match_of
 from politesse._gate.turn import Turn, TurnWait, entered_turns, granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
 from politesse._pacing.hosts import TurnRequest
+from politesse._sites.data_txt import DATA_TXT
+from politesse._sites.filtering import ItemFilter
+from politesse._sites.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
 from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, StrOrURL, split, url_text
@@ -52,13 +52,13 @@ from politesse.verdict import (
 )
 
 if TYPE_CHECKING:
-    from politesse._cache.files import SiteFile, SiteFiles
     from politesse._cache.outcome import Copy
-    from politesse._gate.data_txt import FieldNames
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState
     from politesse._gate.usage import Reserved
     from politesse._pacing.shared import GateShare
+    from politesse._sites.data_txt import FieldNames
+    from politesse._sites.files import SiteFile, SiteFiles
     from politesse.clock import Clock
     from politesse.status import HostStatus
     from politesse.usage.model import Usage
@@ -193,7 +193,7 @@ class AgentView:
             raise wrong_type("key", key, "a function that returns the URL of an item")
         self.state.check_usable()
         check_least("max_pending", max_pending, 1)
-        return ItemFilter(self, key, max_pending).run(source)
+        return ItemFilter(self, self.state.when_closed, key, max_pending).run(source)
 
     def turn(self, url: StrOrURL, *, max_wait_s: float | None = None, exempt: str | None = None) -> TurnWait:
         """Wait until one request to ``url`` may be made, and hold that turn while the block runs.

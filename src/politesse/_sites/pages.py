@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from politesse._cache.admission import Admission, GivenUp
 from politesse._cache.fetching import fault_of_fetcher, is_challenge, signed, with_closure
-from politesse._cache.files import SiteFile
-from politesse._gate.data_txt import DataRecord, DataTxt
 from politesse._http.redirects import follow
 from politesse._http.signing import RequestSignature
+from politesse._sites.data_txt import DataRecord, DataTxt
+from politesse._sites.files import SiteFile
 from politesse.errors import Disallowed
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.other_records import SitemapLines
 from politesse.verdict import UNDECIDED, AccessResult, FileOutcome, Source, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
     from politesse._cache.outcome import Copy
     from politesse._cache.records import ReadingThreads
-    from politesse._gate.data_txt import FieldNames
-    from politesse._gate.view import AgentView
+    from politesse._pacing.shared import GateShare
+    from politesse._sites.data_txt import FieldNames
+    from politesse.clock import Clock
+    from politesse.events import Publisher
+    from politesse.ports import Signer
     from politesse.robots import RejectedSitemap
 
 # Larger files are read in threads, because they would block the event loop for milliseconds.
@@ -138,6 +144,32 @@ def denied_file(url: str, verdict: Verdict) -> SiteFile:
     )
 
 
+class OpenTurn(Protocol):
+    """The turn of a request, as ``PageFetcher`` uses it: a context manager that ends it."""
+
+    def observe(self, status: int, headers: Mapping[str, str] | None = None) -> None:
+        """Record an answer."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Crawler(Protocol):
+    """Who requests the files: an agent of the gate."""
+
+    @property
+    def pacer(self) -> GateShare:
+        """The pace of the hosts."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clocks."""
+
+    async def take_turn(self, url: str) -> OpenTurn:
+        """Wait for a turn; raises Disallowed."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PageFetcher:
     """A Fetcher that treats a file as a page: each hop of a redirect is checked, and waits for a turn at its host.
@@ -146,17 +178,19 @@ class PageFetcher:
     requested.
 
     Args:
-        agent: checks permission for a URL, and waits for the turn of its host.
+        crawler: checks permission for a URL, and waits for the turn of its host.
         fetcher: makes a request for each hop; not closed with this object.
-        publisher: receives ComponentFailed when the fetcher raises.
         admission: limits the requests under way; waiting for a turn does not count.
-        state: the gate's pacer, clock and signer.
+        publisher: receives ComponentFailed when the fetcher raises.
+        signer: signs the requests; None for no signature.
         max_redirects: how many redirects to follow.
     """
 
-    agent: AgentView
+    crawler: Crawler
     fetcher: Fetcher
     admission: Admission
+    publisher: Publisher
+    signer: Signer | None
     max_redirects: int
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
@@ -166,7 +200,7 @@ class PageFetcher:
         unnamed = "a redirect, and the fetcher does not name its target"
         result = await follow(request, await self._ask(request), self.max_redirects, self._ask)
         result = result or FetchFault(FaultKind.REDIRECT_TARGET, unnamed, request.url)
-        return await with_closure(result, self.agent.pacer, self.agent.clock)
+        return await with_closure(result, self.crawler.pacer, self.crawler.clock)
 
     async def aclose(self) -> None:
         """Do nothing: the owner of the fetcher closes it."""
@@ -174,7 +208,7 @@ class PageFetcher:
     async def _ask(self, hop: FetchRequest) -> FetchResult:
         """Return the answer to one hop; raise Disallowed if the first hop is not permitted."""
         try:
-            result = await self._request(hop, RequestSignature(self.agent.state.signer, "GET", hop.url))
+            result = await self._request(hop, RequestSignature(self.signer, "GET", hop.url))
         except Disallowed as error:
             if not hop.first_url:
                 raise
@@ -186,7 +220,7 @@ class PageFetcher:
 
     async def _request(self, hop: FetchRequest, signature: RequestSignature) -> FetchResult:
         """Make one request in its turn, and repeat it once if the answer asks for a signature."""
-        with await self.agent.take_turn(hop.url) as turn:
+        with await self.crawler.take_turn(hop.url) as turn:
             try:
                 result = await self.admission.run(lambda _: self._send(signed(hop, signature)))
             except GivenUp as error:
@@ -201,4 +235,4 @@ class PageFetcher:
         try:
             return await self.fetcher.fetch(request)
         except BaseException as error:  # noqa: BLE001 - a user's fetcher may raise any exception
-            return fault_of_fetcher(error, request, self.agent.state.publisher)
+            return fault_of_fetcher(error, request, self.publisher)

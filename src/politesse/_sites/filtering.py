@@ -14,13 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from politesse._base.tasks import is_ended_from_outside
 from politesse.origin import Origin, StrOrURL
 
 if TYPE_CHECKING:
-    from politesse._gate.view import AgentView
     from politesse.errors import ClosedError
     from politesse.verdict import Verdict
 
@@ -29,17 +28,35 @@ Item = TypeVar("Item")
 _READ_AHEAD: Final = 100
 
 
+class Checker(Protocol):
+    """Who gives the verdicts: an agent of the gate."""
+
+    def peek_or_invalid(self, url: StrOrURL) -> Verdict | None:
+        """Return the verdict on a URL, or None if its robots.txt has to be fetched."""
+
+    async def check(self, url: StrOrURL) -> Verdict:
+        """Return the verdict on a URL; fetch its robots.txt if necessary."""
+
+
 class ItemFilter(Generic[Item]):
     """The items of a source that were read and not yet yielded.
 
     Args:
-        view: judges the URLs.
+        checker: judges the URLs.
+        when_closed: calls a function with the error when the gate closes.
         key: a function that returns the URL of an item; None if the items are URLs.
         max_pending: the largest number of items that have been read but not yet yielded; positive.
     """
 
-    def __init__(self, view: AgentView, key: Callable[[Item], StrOrURL] | None, max_pending: int) -> None:
-        self._view = view
+    def __init__(
+        self,
+        checker: Checker,
+        when_closed: Callable[[Callable[[ClosedError], None]], None],
+        key: Callable[[Item], StrOrURL] | None,
+        max_pending: int,
+    ) -> None:
+        self._checker = checker
+        self._when_closed = when_closed
         self._key = key
         self._room = asyncio.Semaphore(max_pending - 1)  # one less: the reader reads an item first, then waits
         self._waiting: dict[Origin, deque[tuple[Item, StrOrURL]]] = {}
@@ -50,7 +67,7 @@ class ItemFilter(Generic[Item]):
     async def run(self, source: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[tuple[Item, Verdict], None]:
         """Yield each item with its verdict; see ``AgentView.filter``."""
         self._start(self._read_all(source))
-        self._view.state.when_closed(self._close)
+        self._when_closed(self._close)
         try:
             while isinstance(answer := await self._next(), tuple):
                 self._room.release()
@@ -85,7 +102,7 @@ class ItemFilter(Generic[Item]):
     async def _take_in(self, item: Item) -> None:
         """Answer the item, or let it wait for its robots.txt; return when the next item may be read."""
         url = cast("StrOrURL", item) if self._key is None else self._key(item)
-        verdict = self._view.peek_or_invalid(url)
+        verdict = self._checker.peek_or_invalid(url)
         if verdict is not None:
             await self._answers.put((item, verdict))
         else:
@@ -105,7 +122,7 @@ class ItemFilter(Generic[Item]):
         waiting = self._waiting[origin]
         while waiting:  # more items may come during the fetch for the first item
             item, url = waiting.popleft()
-            await self._answers.put((item, await self._view.check(url)))
+            await self._answers.put((item, await self._checker.check(url)))
         del self._waiting[origin]
 
     def _close(self, error: ClosedError) -> None:
