@@ -3,8 +3,7 @@
 The modules::
 
     cache.py          the caches: one flight for all waiters, refresh, eviction; robots.txt, as compiled rules
-    outcome.py        a Copy, and the table of what an answer makes of it, now and later
-    rules.py          the compiled rules of a file
+    outcome.py        a Copy, the table of what an answer makes of it, now and later, and the compiled rules
     options.py        the options, and the meaning of statuses
     fetching.py       fetches with redirects, in the pace of each host
     admission.py      limits how many fetches are under way

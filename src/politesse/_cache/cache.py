@@ -54,18 +54,20 @@ from politesse._base.constants import ROBOTS_TXT
 from politesse._base.tasks import is_ended_from_outside
 from politesse._cache.fetching import internal_fault
 from politesse._cache.outcome import (
+    NO_RULES,
     ClockCorrection,
     Copy,
+    FileRules,
     Moment,
     Record,
     advance,
     as_read,
+    compile_rules,
     is_before,
     judged,
     was_open,
 )
 from politesse._cache.records import LARGE_OCTETS, ReadingThreads, StoredRecords
-from politesse._cache.rules import NO_RULES, FileRules, compile_rules
 from politesse._http.freshness import names_another
 from politesse.clock import Clock, run_of
 from politesse.errors import ClosedError, WrongEventLoop
