@@ -23,7 +23,8 @@
     _judge          judges a log, for audit/, testing/ and the demo
     _cache/         the copy of each robots.txt, fetched once and kept while fresh
     _pacing/        when the next request to a host may start
-    _gate/          permission and turn for one URL; files that are fetched like pages: data.txt, tdmrep.json
+    _sites/         files that are fetched like pages: data.txt, tdmrep.json
+    _gate/          permission and turn for one URL
 
 This package exports the names that most programs need; the modules above export all other public names. The names are
 loaded at their first use, so that the command ``politesse`` handles Ctrl-C from its first moment.
