@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.verdict import CLOSED, Bound, NotYet, Verdict, url_to_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from politesse._gate.permission import Judged
     from politesse._gate.state import GateState
@@ -136,9 +137,15 @@ class Turn:
         if self._permit is None or (self._claimed and self._observed):
             return
         self._observed, self._status = True, status
-        fields = joined_fields(headers) if headers else _NO_HEADERS
-        if PACE_HEADERS.isdisjoint(fields):
-            fields = _NO_HEADERS
+        fields = _NO_HEADERS
+        try:  # nearly all answers state no pace; the fields of the others are joined
+            is_plain = isinstance(headers, Mapping) and PACE_HEADERS.isdisjoint(map(str.lower, headers))
+        except TypeError:  # names that are octets
+            is_plain = False
+        if headers and not is_plain:
+            fields = joined_fields(headers)
+            if PACE_HEADERS.isdisjoint(fields):
+                fields = _NO_HEADERS
         if fields or (status not in SUCCESSES and meaning_of(status, fields) is not Meaning.OTHER):
             self.may_close = True
         self._permit.observe(status, fields)

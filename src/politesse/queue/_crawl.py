@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from politesse._base.checks import check_priority, wrong_type
-from politesse._base.tasks import is_ended_with_task
+from politesse._base.tasks import is_ended_with_task, running_loop
 from politesse._base.text import counted, described, printable, printable_traceback, public_url
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
@@ -51,8 +51,8 @@ from politesse.queue._results import (
     CrawlReport,
     PageFailed,
     QueueClosed,
-    check_in_loop,
     is_given_up,
+    outside_of_loop,
 )
 from politesse.queue._sitemaps import SitemapReader
 from politesse.queue._web import (
@@ -333,7 +333,8 @@ class Crawl(Generic[Item, Response]):
         self, site: Origin, page: CrawlPage[Item], link: StrOrURL | None, item: Item | None, priority: float
     ) -> bool:
         """Queue the target of a link on a page of ``site``; see ``CrawlPage.put``."""
-        check_priority(priority)
+        if priority != 0:  # the default needs no check
+            check_priority(priority)
         if self._dispatcher.journal is not None:
             self._dispatcher.journal.check(item, priority)
         text = "" if link is None else url_text(link, "link")
@@ -342,8 +343,9 @@ class Crawl(Generic[Item, Response]):
         if url is not None:
             with suppress(InvalidURL):
                 origin = site if is_of_site else self._agent.checked_origin(url)
-                check_in_loop()
-                if not self._limits.follow(url, page.depth + 1):
+                if running_loop() is None:
+                    raise outside_of_loop()
+                if self._limits.restrict_links and not self._limits.follow(url, page.depth + 1):
                     self.tally.counts["skipped"] += 1
                 elif not self._dispatcher.closed and self.admit(url):
                     self._dispatcher.add(origin, url, item, priority, Trail(depth=page.depth + 1))

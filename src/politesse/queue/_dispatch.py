@@ -45,7 +45,7 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 from politesse._base.checks import AsyncOnly, check_priority
-from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task
+from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task, running_loop
 from politesse._base.text import counted, shortened
 from politesse._gate.turn import ENTERED, Turn, entered_turns, granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
@@ -61,7 +61,7 @@ from politesse.queue._hosts import (
     StallWatch,
     Trail,
 )
-from politesse.queue._results import QueueClosed, QueuedTurn, QueueStatistics, check_in_loop, is_given_up
+from politesse.queue._results import QueueClosed, QueuedTurn, QueueStatistics, is_given_up, outside_of_loop
 from politesse.queue._robots import CLOSURES, MAX_FETCHING, Patience, RobotsPrefetcher
 from politesse.verdict import WORDS, Bound, NotYet, Reason, Verdict, utc
 
@@ -290,7 +290,8 @@ class Dispatcher(Generic[Item]):
 
     def _check_open(self, origin: Origin) -> None:
         """Raise if the queue accepts no URLs."""
-        check_in_loop()
+        if running_loop() is None:
+            raise outside_of_loop()
         self.raise_failure()
         if self.closed:
             raise QueueClosed(f"a URL of {origin} was put after the queue was closed")
@@ -484,7 +485,8 @@ class Dispatcher(Generic[Item]):
         since_mono = self._agent.clock.monotonic()
         if self.journal is not None:
             await self.ready()
-        self._agent.state.check_loop()
+        if self._agent.state.loop is not running_loop():
+            self._agent.state.check_loop()
         try:
             while True:
                 taken = self.try_take()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from politesse._base.tasks import running_loop
 from politesse._base.text import counted, printable, public_url
 from politesse.errors import ClosedError, PolitesseError, WrongEventLoop
 from politesse.verdict import Reason, Verdict
@@ -310,9 +309,8 @@ def is_given_up(verdict: Verdict) -> bool:
     return verdict.reason in _GIVING_UP
 
 
-def check_in_loop() -> None:
-    """Raise WrongEventLoop if no event loop runs, for example in another thread: a queue is not thread-safe."""
-    if running_loop() is None:
-        raise WrongEventLoop(
-            "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"
-        )
+def outside_of_loop() -> WrongEventLoop:
+    """Return the error of a put outside of any event loop, for example in a thread: a queue is not thread-safe."""
+    return WrongEventLoop(
+        "a URL is put outside of the event loop of the queue: in a thread, use loop.call_soon_threadsafe"
+    )

@@ -58,6 +58,7 @@ class Limits:
         ConfigurationError: a pattern or a number is invalid.
 
     Attributes:
+        restrict_links: whether ``follow`` may leave out a link.
         max_time_s: after how many seconds no more requests begin, or None.
         places: how many more visits of each paced host may begin; None for any number. Each visit takes a place,
             because it may become a page. A page keeps its place, another visit releases it.
@@ -86,6 +87,7 @@ class Limits:
         self._depth = inf if depth is None else depth
         self._allow = None if allow is None else _patterns("allow", allow)
         self._deny = _patterns("deny", deny)
+        self.restrict_links: bool = depth is not None or allow is not None or bool(self._deny)
         self._max_pages_per_host = max_pages_per_host
         self.max_time_s = max_time_s
         self._pages: Counter[str] = Counter()  # pages per paced host; counted only if their number is limited
