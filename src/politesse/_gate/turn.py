@@ -13,15 +13,15 @@ TurnHeld at once.
 
 The library's own background tasks start in an empty context: they hold no turn of the caller that started them.
 
-To take a turn is to check the URL, to wait for the permit, and to check again if the context has changed. A turn covers
-one hop. A task takes the turn of the next hop only after its turn of the last hop
-has ended. So two tasks that follow redirects to each other's host cannot wait for each other.
+Taking a turn means to check the URL, to wait for the permit, and to check again if the permission is no longer current.
+A turn covers one hop. A task takes the turn of the next hop only after its turn of the last hop has ended. So two tasks
+that follow redirects to each other's host cannot wait for each other.
 
 A verdict is made before the wait, and the wait may be long. The URL is judged again only if its permission is no longer
 current: the copy of robots.txt, the host policy, or a tdmrep.json that is enforced was replaced. The expiry of a copy
 during the wait does not count. Otherwise a robots.txt with a lifetime shorter than the pause of its host would
-postpone the turn for ever. If the copy is older than a day, the verdict is made again (RFC 9309 2.4). So it is after
-the expiry of a failure, which permits pages only in report mode.
+postpone the turn for ever. The verdict is made again if the copy is older than a day (RFC 9309 2.4), or if a failure
+has expired, which permits pages only in report mode.
 
     check -> wait -> current, copy younger than a day, no expired failure ----------------------> turn
                   -> new permission in the cache, with the same file --------------------------> turn
@@ -137,7 +137,7 @@ class Turn:
             return
         self._observed, self._status = True, status
         fields = joined_fields(headers) if headers else _NO_HEADERS
-        if PACE_HEADERS.isdisjoint(fields):
+        if PACE_HEADERS.isdisjoint(fields):  # nearly every answer: no header asks for a pace
             fields = _NO_HEADERS
         if fields or (status not in SUCCESSES and meaning_of(status, fields) is not Meaning.OTHER):
             self.may_close = True
@@ -164,7 +164,8 @@ class Turn:
         if permit is not None:
             permit.end()
             self.ended_mono = self._state.clock.monotonic()
-            if self._entry is not None and ENTERED.get() is self._entry:  # in the context that entered it last
+            # Another context, or a turn that was entered later, has set another value, which stays.
+            if self._entry is not None and ENTERED.get() is self._entry:
                 ENTERED.set(self._entry[:-1])
             if self._state.ledger is not None:
                 self._record(self._state.ledger)
@@ -202,7 +203,7 @@ class Turn:
         entered = entered_turns() if ENTERED.get() else ()
         if self not in entered:
             self._entry = (*map(ref, entered), ref(self))
-            if self._permit is not None:
+            if self._permit is not None:  # an ended turn holds no host
                 ENTERED.set(self._entry)
         elif self._entry is None:  # the task holds it by ``hold_later``
             self._entry = ()
@@ -218,7 +219,7 @@ class Turn:
         self.end()
 
     def __bool__(self) -> bool:
-        return True
+        return True  # a NotYet, the other answer of ``try_turn``, is false
 
     def __del__(self) -> None:
         permit = self._permit
@@ -258,7 +259,10 @@ _Entered: TypeAlias = "tuple[Callable[[], Turn | None], ...]"
 # This variable is not reset with a token, because a token is valid only in its own context. The garbage collector may
 # close a generator, and so end its turn, in another context.
 ENTERED: Final[ContextVar[_Entered]] = ContextVar("ENTERED", default=())
-"""Each returns a turn that the current task, or a task that started it, has entered; the turn may have ended."""
+"""The turns that the current task has entered, or inherited from the task that started it. They may have ended.
+
+A turn that was dropped makes its reference return None.
+"""
 
 
 def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
@@ -384,7 +388,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             if ENTERED.get() and entered_turns():
                 check_lines = self._refuse_to_wait_for_itself
                 check_lines()
-            while True:
+            while True:  # once more if the permission has changed during the wait; see the diagram of the module
                 judged = self._judge(self._url) or await self._learned(deadline_mono)
                 self._judged = verdict, permission, _ = judged
                 request = agent.turn_request(permission, verdict, check_lines)
@@ -438,6 +442,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         agent, (verdict, permission, copy) = self.agent, judged
         now = agent.clock.monotonic(), agent.clock.wall()
         usable, is_over = True, False
+        # The age counts only if the copy is due: before that, a fetch would not be made.
         if copy is not None and not (now[0] < copy.refresh_mono and now[1] < copy.refresh_wall):
             # RFC 9309 2.4: a copy SHOULD NOT be used for more than 24 hours.
             usable = copy.age_s(*now) < DAY_S
@@ -483,7 +488,7 @@ def try_turn(agent: AgentView, url: str, judged: Judged | None) -> Turn | NotYet
     Args:
         agent: the agent that requests the turn.
         url: the URL to request.
-        judged: the verdict on ``url``, or None if it is unknown.
+        judged: the verdict on ``url``, with its permission and copy; None if it is unknown.
     """
     if judged is None:
         return _unknown(agent, url)
