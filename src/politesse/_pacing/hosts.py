@@ -181,7 +181,7 @@ class Permit(Protocol):
 OFFER_S: Final = 0.05
 """How long a callback keeps its place at the head of the line after its call, in seconds."""
 
-_KEPT_S: Final = 1.0  # how long the ticket of a fleet is kept for a callback that has lapsed
+_KEPT_S: Final = 1.0  # how long the ticket of a fleet is kept for a callback that has let its OFFER_S pass
 _FORGOTTEN_S: Final = 0.1  # an idle host is kept for at least this time, to save timers
 _RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
 _AGAIN_S: Final = 1.0  # a look-up of an address that others have cancelled is repeated after this time
@@ -276,6 +276,8 @@ class LocalPermit:
             while True:
                 if host.called is self and not hosts.closed:
                     now_mono = hosts.monotonic()
+                    # The task resumes later than it was called. A call that an event made too early was taken back, but
+                    # the time of day, a quota or an earlier lane may have become due without an event.
                     if not (lane.is_volatile or len(host.line) > 1) or host.may_start(self, now_mono):
                         break
                     host.uncall()
@@ -351,7 +353,7 @@ class LocalPermit:
     def end(self) -> None:
         """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
         if self.lines is not None and self.answered_s is None:
-            self.observe(None)
+            self.observe(None)  # before ``lines`` goes, because an ended permit observes nothing
         lines, self.lines = self.lines, None
         if lines is not None:
             lines.in_flight -= 1
@@ -488,13 +490,15 @@ class Lane:
     def start_elsewhere(self, here: Scope, now_mono: float) -> float:
         """Return when this lane, which stands in line ``here``, may start as far as its other scopes tell.
 
-        The result is infinite if nobody can know: it is not first in another line, or a request is under way there.
-        After ``_PATIENCE_S`` such a request counts no more: long requests that overlap would starve this lane.
+        The result is infinite if that cannot be known: the lane is not first in another line, or a request is under way
+        there. A lane that has waited for ``_PATIENCE_S`` ignores such requests, or long requests that overlap would
+        starve it.
         """
         start_mono = -inf
         for scope in self.scopes:
             if scope is here:
                 continue
+            # The line has a first lane: a queued lane stands in the lines of all its scopes.
             if next(iter(scope.line)).host is not self.host:
                 return inf
             if scope.called is None and not scope.is_full:
@@ -583,11 +587,11 @@ class Host:
             self.look(lane, now_mono, now_wall)
         if (
             called is not None
-            and not (isinstance(called, Watcher) and called.is_told)
+            and not (isinstance(called, Watcher) and called.is_told)  # ``try_start`` asks whether it may still start
             and (self.recalling or called.lane.start.ready_mono > now_mono or len(self.under_way) >= self.most)
         ):
             self.uncall()
-        if self.line or self.armed_mono is None:
+        if self.line or self.armed_mono is None:  # an idle host needs a timer, to be forgotten
             self.advance(now_mono)
 
     def uncall(self) -> None:
@@ -638,7 +642,7 @@ class Host:
         if called is None:
             if len(self.under_way) < self.most or self.hosts.is_scoped:  # otherwise the end of a request looks
                 self.advance(now_mono)
-        elif isinstance(called, LocalPermit) and called.order > waiter.order:
+        elif isinstance(called, LocalPermit) and called.order > waiter.order:  # a waiter that joins again goes first
             self.uncall()
             self.advance(now_mono)
 
@@ -653,7 +657,7 @@ class Host:
             if lane.queued_mono is not None:
                 lane.leave_scopes()
         elif len(self.line) > 1:
-            self.line.sort(key=_first_order)
+            self.line.sort(key=_first_order)  # the next waiter of the lane came later than that waiter
 
     def leave(self, waiter: Waiter, now_mono: float) -> None:
         """A waiter leaves the line without a permit."""
@@ -673,7 +677,7 @@ class Host:
                     waiter.fail(waiter.too_far())
 
     def may_start(self, waiter: Waiter, now_mono: float) -> bool:
-        """Return whether a waiter that was called may start: it is due, there is room, no earlier one is delayed."""
+        """Return whether a waiter that was called may start: it is due, has room, and delays no earlier waiter."""
         if self.recalling or len(self.under_way) >= self.most:
             return False
         now_wall = self.hosts.wall()
@@ -755,7 +759,8 @@ class Host:
             self.advance(now_mono, tells=True)
         elif not self.under_way and not self.recalling and self.called is None:
             self._forget_open_windows(now_mono)
-            if self.asker is not None and hosts.fleet is not None:  # a callback has lapsed: it may come by later
+            # A callback has let its OFFER_S pass, and may still come for its ticket.
+            if self.asker is not None and hosts.fleet is not None:
                 if now_mono < self.called_mono + _KEPT_S:
                     hosts.wakeups.look_at(self, self.called_mono + _KEPT_S)
                     return
@@ -790,6 +795,7 @@ class Host:
         if hosts.fleet is not None:
             permit.tickets = hosts.fleet.use(permit, now_mono)
         hosts.in_flight += 1
+        # The memory notes each start. Otherwise, with one request at a time, its end is soon enough to reckon.
         if self.most > 1 or hosts.recalls is not None:
             self.changed(now_mono)
         if self.closed_mono != NEVER:
@@ -850,8 +856,8 @@ class Host:
 
     def not_yet(self, lane: Lane) -> NotYet:
         """Return when a request that has to wait may start: at its own time, or at that of an earlier waiter."""
-        # In this order: if the process stops between the readings, the time is too early, and who waits asks again. A
-        # time that is too late would make a wait of just ``max_wait_s`` too long.
+        # In this order: if the process pauses between the readings, the time is too early, and the caller asks once
+        # more. A time that is too late could exceed the ``max_wait_s`` of a caller that would get its turn in time.
         now_wall, now_mono = self.hosts.wall(), self.hosts.monotonic()
         ready_mono, bound_by, pace, _ = self.look(lane, now_mono, now_wall)
         if self.recalling and bound_by not in CLOSINGS:  # an earlier gate may have left a closure
@@ -949,7 +955,7 @@ class Host:
         """Add the state of an earlier process, ``passed_s`` seconds old; None if the state could not be read."""
         demand = self.demand
         if passed_s is None:
-            demand.last_mono = now_mono
+            demand.last_mono = now_mono  # a fault never makes a request too early: it counts as requested just now
         elif state is not None:
             asked_ago_s = state.asked_ago_s(passed_s, self.options.max_turn_s)
             if asked_ago_s is not None:
@@ -1033,12 +1039,13 @@ class Scope:
         for earlier in islice(self.line, _LOOKS):
             if earlier.host is lane.host:  # the order of the lanes of a host is that of its line
                 return True
+            # Twice, as in ``Start.yields_until_mono``: a request up to one interval long, then the interval after it.
             if earlier.start_elsewhere(self, now_mono) - 2.0 * self.limit.min_delay_s <= now_mono:
                 return False
-        return len(self.line) < _LOOKS
+        return len(self.line) < _LOOKS  # lanes that were not looked at may be earlier ones that this lane delays
 
     def await_next(self, now_mono: float) -> None:
-        """See to it that the line is looked at again when that may help; an end or a call that is taken look, too."""
+        """Set a timer for the line if only the interval keeps it waiting; other waits end with a call of the line."""
         if self.called is None and not self.is_full and self.ready_mono > now_mono:
             self.hosts.wakeups.look_at(self, self.ready_mono)
 
@@ -1047,7 +1054,7 @@ class Scope:
         for lane in list(islice(self.line, _LOOKS)):
             if self.called is not None or self.recalling or self.is_full or self.ready_mono > now_mono:
                 break
-            if lane in self.line:
+            if lane in self.line:  # an earlier step of this loop may have taken it out
                 lane.host.advance(now_mono)
         if self.line:
             self.await_next(now_mono)
@@ -1066,7 +1073,7 @@ class Scope:
 
     def look_soon(self) -> None:
         """Let the lanes in line try in the next step: the caller is in the middle of a change."""
-        if self.line or not self.users:
+        if self.line or not self.users:  # a scope without users is looked at to forget it
             self.hosts.wakeups.look_at(self, self.hosts.monotonic())
 
     def start(self, permit: LocalPermit, now_mono: float) -> None:
@@ -1092,7 +1099,7 @@ class Scope:
     def give_back(self, permit: LocalPermit) -> None:
         """End a permit that was not used for a request."""
         before_mono = self.under_way.pop(permit)
-        if self.last_mono == permit.started_mono:
+        if self.last_mono == permit.started_mono:  # otherwise a later request has set the time
             self.last_mono = before_mono
         self.look_soon()
 
@@ -1124,7 +1131,7 @@ class Scope:
         )
 
     def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float) -> None:
-        """See ``Host.adopt``."""
+        """Add the time of the last request in an earlier process; a state that could not be read counts as one now."""
         asked_ago_s = 0.0 if passed_s is None else None
         if state is not None and passed_s is not None:
             asked_ago_s = state.asked_ago_s(passed_s, self.hosts.options.max_turn_s)
@@ -1132,7 +1139,7 @@ class Scope:
             self.last_mono = max(self.last_mono, now_mono - asked_ago_s)
 
     def state(self, of: HostState) -> HostState:
-        """See ``Host.state``."""
+        """Return the time of the last request at the moment of ``of``, which names the process and the clock."""
         is_under_way = self.limit.max_concurrent == 1 and bool(self.under_way)
         return replace(
             of, asked_s=None if self.last_mono == NEVER else of.mono - self.last_mono, under_way=is_under_way
@@ -1157,7 +1164,6 @@ class Hosts:
         waiting: how many tasks wait for a permit; callbacks do not count.
         in_flight: how many permits have not ended.
         closed: whether the pacer is closed.
-        jitter: see above.
         is_scoped: whether addresses or domains are paced, too.
         limits: the limit of each domain, of each address; the keys are ``"domain"`` and ``"address"``.
     """
@@ -1244,7 +1250,7 @@ class Hosts:
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> LocalPermit:
-        """Wait in line for a permit; see ``Pacer``.
+        """Wait in line for a permit. The place in line is that of ``instead_of``, a permit that was given back, if any.
 
         Raises:
             TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
@@ -1301,7 +1307,9 @@ class Hosts:
                 return host.not_yet(lane)
             host.take(called)
         else:
-            if self.fleet is None or host.asker is lane:  # a request cannot wait here for Redis to be asked
+            # To join the line shows whether the permit would be called now: it may go before waiters that it does not
+            # delay. In a fleet, a request cannot wait here for Redis to be asked.
+            if self.fleet is None or host.asker is lane:
                 host.join(permit, now_mono)
             if host.called is not permit:
                 host.leave(permit, now_mono)
@@ -1372,7 +1380,7 @@ class Hosts:
         """Raise ClosedError in all waiting tasks, and call the callbacks of ``when_ready``."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = True  # first, so that no callback below gets a permit or joins a line
         self.wakeups.stop()
         self.expiry.stop()
         for recalls in (self.recalls, *self._recalls_of.values()):
@@ -1400,7 +1408,7 @@ class Hosts:
     # Requests for robots.txt
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> LocalFetch:
-        """Wait in line for the request of a robots.txt; see ``Pacer``.
+        """Wait in line for the request of a robots.txt; if it was ``made`` already, only count it.
 
         All keys are looked up before the request. Otherwise a page could be granted before the request counts in all
         scopes.
@@ -1545,8 +1553,8 @@ class Hosts:
     def hosts(self) -> dict[str, HostStatus]:
         """Return the state of each active host, and of each host whose pages wait after a request for robots.txt.
 
-        Busy domains and addresses with a limit are there, too. If a host and a domain or address have the same name,
-        the result holds the state of the host.
+        The result has busy domains and addresses with a limit, too. If one of them has the same name as a host, the
+        result has the state of the host.
         """
         now_mono = self.monotonic()
         hosts = chain(list(self.by_name.values()), self._resting(now_mono))
@@ -1592,7 +1600,7 @@ class Hosts:
                 left, host = permit.paced, self._host(permit.host, now_mono)
                 left.under_way.remove(permit)
                 host.under_way.append(permit)
-                host.marks = max(host.marks, left.marks)
+                host.marks = max(host.marks, left.marks)  # or ``unmark`` could take a later stamp for the permit's
                 permit.lines.in_flight -= 1
                 self.in_flight += 1
                 scopes = [self._scope(scope.kind, scope.name) for scope in permit.scopes]
@@ -1709,7 +1717,7 @@ class Hosts:
         host.changed(now_mono, is_noted=bool(host.line) or host.demand.closing.until_mono > now_mono)
         if host.line:
             host.on_time(now_mono)  # at once: a timer would delay each host by a millisecond
-        for callback in called:
+        for callback in called:  # last: a callback may take a turn, which must not happen amid a change
             callback()
 
     def _scope(self, kind: str, name: str) -> Scope:
@@ -1763,8 +1771,9 @@ class Hosts:
 
         def known(lookup: asyncio.Task[str] | None = None) -> None:
             if self.closed or self._looking_up.get(place) is None:
-                return  # the close calls it
-            if lookup is not None and lookup.cancelled():  # by others; a timer, because they may be ending the loop
+                return  # ``aclose`` calls it
+            # Other code has cancelled the look-up. A timer, because if the event loop is ending, a new task never runs.
+            if lookup is not None and lookup.cancelled():
                 self.clock.call_later(_AGAIN_S, known)
                 return
             del self._looking_up[place]
