@@ -104,16 +104,13 @@ class TimeSlice:
 
 
 class Dispatcher(Generic[Item]):
-    """Keeps the queued URLs of each host and the tasks that wait, and hands out the URLs; see the module.
+    """Keeps the queued URLs of each host and the waiting tasks, and hands out the URLs; see the module.
 
     Args:
         agent: fetches, judges and grants turns; a decision is counted with each turn and each refusal.
-        on_disallowed: see PoliteQueue.
+        on_disallowed, max_refusals, retry_failed, maxsize: see PoliteQueue.
         max_unreachable_s, max_wait_s: see PoliteQueue; infinite for no limit.
-        max_refusals: see PoliteQueue.
         journal: the file that keeps the URLs; None for no file.
-        retry_failed: see PoliteQueue.
-        maxsize: see PoliteQueue.
 
     Attributes:
         hosts: maps the name of each paced host to its queue. A host is listed while it has URLs, or while tasks wait
@@ -230,7 +227,7 @@ class Dispatcher(Generic[Item]):
         """Queue the remaining URLs of an earlier run. New URLs get numbers above ``last``."""
         self.raise_failure()
         for row in rows:
-            self._puts = row.number - 1
+            self._puts = row.number - 1  # ``add`` then gives the URL the number of its row
             item: Item | None = row.item  # type: ignore[assignment] # the program put this type
             self.add(Origin.of(row.url), row.url, item, row.priority, row.trail, is_resumed=True)
         self._puts = last
@@ -284,6 +281,7 @@ class Dispatcher(Generic[Item]):
         """Return the host of ``origin`` if it has no room, else None; raise if the queue accepts no URLs."""
         self._check_open(origin)
         host = self.hosts.get(origin.pacing_host)
+        # A consumer never waits for room, because only consumers make room.
         if host is None or not 0 < self._maxsize <= host.size or self._is_consumer():
             return None
         return host
@@ -362,7 +360,7 @@ class Dispatcher(Generic[Item]):
                 self.robots.add(origin_queue)
         host = origin_queue.host
         if host.phase is not HostPhase.EMPTY and host.phase is not HostPhase.UNKNOWN:
-            return  # it waits for something else already
+            return  # the host waits for another event already, or is in the line
         if origin_queue.blocked:
             host.on(HostEvent.BLOCKED)
         elif host.is_watched:
@@ -502,6 +500,7 @@ class Dispatcher(Generic[Item]):
                     with self.stalls:
                         await self.workers.wait()
         finally:
+            # One task wakes at each event. This one has its turn, or was cancelled: the next one does the rest.
             if self.line or self._denied or self._unsorted:
                 self.workers.wake()
 
@@ -595,7 +594,7 @@ class Dispatcher(Generic[Item]):
     def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
         """Ask for the turn of a URL; withdraw the URL if it gets one."""
         origin_queue = queued.origin_queue
-        origin_queue.withdraw(queued)
+        origin_queue.withdraw(queued)  # first: a subscriber to the gate's events may put a URL that comes before it
         answer: Turn | NotYet | Verdict | None = None
         try:
             judged, held = self._agent.judged(queued.url), origin_queue.held
@@ -647,7 +646,7 @@ class Dispatcher(Generic[Item]):
         if not host.size:
             host.on(HostEvent.EMPTIED)
         elif host.head() is None:
-            self._move(host, HostEvent.EMPTIED)  # or BLOCKED
+            self._move(host, HostEvent.EMPTIED)  # BLOCKED, if the other URLs wait for their robots.txt
         else:
             self._patience.note_progress(host)
             self._watch(origin_queue)
@@ -721,7 +720,7 @@ class Dispatcher(Generic[Item]):
             return
         self._patience.note_progress(host)
         if turn.may_close or queued.origin_queue.may_wait_long:
-            self._move(host, HostEvent.LOOK)
+            self._move(host, HostEvent.LOOK)  # a worker then finds out whether the next URL waits too long
 
 
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
