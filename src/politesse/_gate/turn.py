@@ -281,9 +281,9 @@ def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object])
 
 def hold_later() -> Callable[[Turn], None]:
     """Return a function that makes the current task hold a turn; another task may call it when it gets the turn."""
-    granted: list[ref[Turn]] = []
-    ENTERED.set((*map(ref, entered_turns()), lambda: granted[0]() if granted else None))
-    return lambda turn: granted.append(ref(turn))
+    taken: list[ref[Turn]] = []
+    ENTERED.set((*map(ref, entered_turns()), lambda: taken[0]() if taken else None))
+    return lambda turn: taken.append(ref(turn))
 
 
 def entered_turns() -> Sequence[Turn]:
@@ -394,7 +394,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
                 request = agent.turn_request(permission, verdict, check_lines)
                 left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
                 permit = await agent.pacer.start(request, left_s, permit)
-                turn = self._granted_late(judged, permit) if permit.waited else Turn(verdict, permit, agent.state)
+                turn = self._turn_after_wait(judged, permit) if permit.waited else Turn(verdict, permit, agent.state)
                 if turn is not None:
                     return turn
         except TooFar as far:
@@ -408,7 +408,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             if self.counts and self._judged is not None:
                 agent.counted(self._judged[0])
             if agent.state.publisher.subscribers:
-                granted(agent, turn, since_mono=since_mono)
+                publish_granted(agent, turn, since_mono=since_mono)
 
     def _check_arguments(self) -> None:
         if self.max_wait_s is not None:
@@ -437,7 +437,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         # The copy was replaced after the task of the fetch had ended, and before this task resumed.
         return self._judge(self._url) or judged
 
-    def _granted_late(self, judged: Judged, permit: Permit) -> Turn | None:
+    def _turn_after_wait(self, judged: Judged, permit: Permit) -> Turn | None:
         """Return the turn after a wait. If the verdict or pace has changed, give the permit back and return None."""
         agent, (verdict, permission, copy) = self.agent, judged
         now = agent.clock.monotonic(), agent.clock.wall()
@@ -539,7 +539,7 @@ async def try_turns(
     return answers
 
 
-def granted(agent: AgentView, *answers: object, since_mono: float | None = None) -> None:
+def publish_granted(agent: AgentView, *answers: object, since_mono: float | None = None) -> None:
     """Publish each turn among ``answers``; ``since_mono`` is when the caller began to wait, None if it did not wait."""
     publisher = agent.state.publisher
     for answer in answers if publisher.subscribers else ():

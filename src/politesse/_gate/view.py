@@ -31,7 +31,7 @@ from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse._gate.permission import Judged, Permission, match_of
-from politesse._gate.turn import Turn, TurnWait, entered_turns, granted, try_turn, try_turns
+from politesse._gate.turn import Turn, TurnWait, entered_turns, publish_granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
 from politesse._pacing.hosts import TurnRequest
@@ -250,7 +250,7 @@ class AgentView:
         if judged is not None:
             self.counted(judged[0])
         answer = try_turn(self, text, judged)
-        granted(self, answer)
+        publish_granted(self, answer)
         return answer
 
     async def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
@@ -274,7 +274,7 @@ class AgentView:
         _check_several("urls", urls, Iterable)
         self.state.check_usable()
         answers = await try_turns(self, [(str(url), self._judged_or_invalid(url)) for url in urls])
-        granted(self, *answers)
+        publish_granted(self, *answers)
         return answers
 
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:

@@ -47,7 +47,7 @@ from cachetools import LRUCache
 from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
-from politesse._gate.turn import ENTERED, Turn, entered_turns, granted, try_turn
+from politesse._gate.turn import ENTERED, Turn, entered_turns, publish_granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import (
@@ -488,7 +488,7 @@ class Dispatcher(Generic[Item]):
                 taken = self.try_take()
                 if taken is not None:
                     if self._agent.state.publisher.subscribers:
-                        granted(self._agent, taken[0], since_mono=since_mono)
+                        publish_granted(self._agent, taken[0], since_mono=since_mono)
                     return taken
                 if self.closed and not self.size:
                     raise QueueClosed("the queue was closed, and nothing is left in it")
