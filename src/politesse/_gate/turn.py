@@ -95,7 +95,7 @@ class Turn:
     """
 
     __slots__ = (
-        *("__weakref__", "_claimed", "_entry", "_observed", "_permit", "_started_wall", "_state", "_status"),
+        *("__weakref__", "_claimed", "_observed", "_permit", "_references", "_started_wall", "_state", "_status"),
         *("ended_mono", "may_close", "verdict"),
     )
 
@@ -105,7 +105,7 @@ class Turn:
         self.ended_mono: float | None = None
         self._permit: Permit | None = permit
         self._state = state
-        self._entry: _Entered | None = None  # what ``ENTERED`` was set to when the turn was entered; None before that
+        self._references: _References | None = None  # ``HELD`` as set on entering; None before that
         self._claimed = self._observed = False
         self._status: int | None = None
         self._started_wall = 0.0 if state.ledger is None else state.clock.wall()  # only for the ledger
@@ -165,8 +165,8 @@ class Turn:
             permit.end()
             self.ended_mono = self._state.clock.monotonic()
             # Another context, or a turn that was entered later, has set another value, which stays.
-            if self._entry is not None and ENTERED.get() is self._entry:
-                ENTERED.set(self._entry[:-1])
+            if self._references is not None and HELD.get() is self._references:
+                HELD.set(self._references[:-1])
             if self._state.ledger is not None:
                 self._record(self._state.ledger)
 
@@ -200,13 +200,13 @@ class Turn:
         return self._state is state
 
     def __enter__(self) -> Self:
-        entered = entered_turns() if ENTERED.get() else ()
-        if self not in entered:
-            self._entry = (*map(ref, entered), ref(self))
+        held = held_turns() if HELD.get() else ()
+        if self not in held:
+            self._references = (*map(ref, held), ref(self))
             if self._permit is not None:  # an ended turn holds no host
-                ENTERED.set(self._entry)
-        elif self._entry is None:  # the task holds it by ``hold_later``
-            self._entry = ()
+                HELD.set(self._references)
+        elif self._references is None:  # the task holds it by ``hold_later``
+            self._references = ()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -225,7 +225,7 @@ class Turn:
         permit = self._permit
         if permit is None or not permit.under_way:
             return
-        if self._entry is not None:
+        if self._references is not None:
             message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
             end = permit.end
             if self._state.ledger is not None:
@@ -250,15 +250,15 @@ class Turn:
         return TurnDropped(Origin.of(self.url).pacing_host, self.verdict.url)
 
     def __repr__(self) -> str:
-        state = "ended" if not self.under_way else "not entered" if self._entry is None else "under way"
+        state = "ended" if not self.under_way else "not entered" if self._references is None else "under way"
         return f"<Turn {printable(self.verdict.url)}: {state}>"
 
 
-_Entered: TypeAlias = "tuple[Callable[[], Turn | None], ...]"
+_References: TypeAlias = "tuple[Callable[[], Turn | None], ...]"
 
 # This variable is not reset with a token, because a token is valid only in its own context. The garbage collector may
 # close a generator, and so end its turn, in another context.
-ENTERED: Final[ContextVar[_Entered]] = ContextVar("ENTERED", default=())
+HELD: Final[ContextVar[_References]] = ContextVar("HELD", default=())
 """The turns that the current task has entered, or inherited from the task that started it. They may have ended.
 
 A turn that was dropped makes its reference return None.
@@ -282,24 +282,24 @@ def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object])
 def hold_later() -> Callable[[Turn], None]:
     """Return a function that makes the current task hold a turn; another task may call it when it gets the turn."""
     taken: list[ref[Turn]] = []
-    ENTERED.set((*map(ref, entered_turns()), lambda: taken[0]() if taken else None))
+    HELD.set((*map(ref, held_turns()), lambda: taken[0]() if taken else None))
     return lambda turn: taken.append(ref(turn))
 
 
-def entered_turns() -> Sequence[Turn]:
+def held_turns() -> Sequence[Turn]:
     """Return the turns under way that the current task, or a task that started it, has entered."""
-    entered = ENTERED.get()
-    if not entered:
+    references = HELD.get()
+    if not references:
         return ()
-    turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
+    turns = [turn for reference in references if (turn := reference()) is not None and turn.under_way]
     if not turns:
-        ENTERED.set(())  # an ended turn never starts again
+        HELD.set(())  # an ended turn never starts again
     return turns
 
 
 def holds_turn_at(host: str) -> bool:
     """Return whether the current task holds a turn at a host: waiting for another turn there would deadlock."""
-    return any(Origin.of(turn.url).pacing_host == host for turn in entered_turns())
+    return any(Origin.of(turn.url).pacing_host == host for turn in held_turns())
 
 
 def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> Turn | None:
@@ -317,7 +317,7 @@ def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> T
         ConfigurationError: if each turn that fits the request was granted for another agent.
     """
     other = None
-    for turn in reversed(entered_turns()):
+    for turn in reversed(held_turns()):
         if turn.is_of(state) and turn.is_unused and is_for(turn.url):
             if turn.verdict.agent == agent:
                 turn.claim()
@@ -349,7 +349,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     exempt: str | None = None
     counts: bool = field(default=True, kw_only=True)
     _url: str = field(init=False)
-    _entered: bool = field(default=False, init=False)
+    _is_used: bool = field(default=False, init=False)
     _checked_again: bool = field(default=False, init=False)
     _turn: Turn | None = field(default=None, init=False)
     _judge: Callable[[str], Judged | None] = field(init=False)
@@ -362,9 +362,9 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             raise TypeError("a turn needs 'async with gate.turn(url) as turn', or 'turn = await gate.take_turn(url)'")
 
     async def __aenter__(self) -> Turn:
-        if self._entered:
+        if self._is_used:
             raise RuntimeError("this turn was waited for already: call turn() for each 'async with'")
-        self._entered = True
+        self._is_used = True
         self._turn = turn = await self.take()
         return turn.__enter__()
 
@@ -385,7 +385,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         permit: Permit | None = None  # the permit that was given back, whose place in line is kept
         turn: Turn | None = None
         try:
-            if ENTERED.get() and entered_turns():
+            if HELD.get() and held_turns():
                 check_lines = self._refuse_to_wait_for_itself
                 check_lines()
             while True:  # once more if the permission has changed during the wait; see the diagram of the module

@@ -31,7 +31,7 @@ from politesse._gate.filtering import ItemFilter
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse._gate.permission import Judged, Permission, match_of
-from politesse._gate.turn import Turn, TurnWait, entered_turns, publish_granted, try_turn, try_turns
+from politesse._gate.turn import Turn, TurnWait, held_turns, publish_granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
 from politesse._pacing.hosts import TurnRequest
@@ -551,7 +551,7 @@ class AgentView:
 
     def blocking_turn(self, host: str) -> Turn | None:
         """Return a turn of the current task that has to end before the task gets another turn at a paced host."""
-        held = entered_turns()
+        held = held_turns()
         for line in self.pacer.lines(host) if held else ():
             in_line = [turn for turn in held if turn.is_in(line)]
             if len(in_line) >= line.max_concurrent:

@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse._base.checks import ConfigurationError, check_least, check_wait, wrong_type
 from politesse._base.text import needing
-from politesse._gate.turn import entered_turns, hold_later, publish_granted
+from politesse._gate.turn import held_turns, hold_later, publish_granted
 from politesse.errors import Disallowed, InvalidURL
 from politesse.fetch._http2 import resetting
 from politesse.integrations._request import Hop, StatedAgents, check_gate, check_sent, path_of, spelt, turn_for
@@ -254,7 +254,7 @@ class PoliteRequestManager(RequestManager):
 
     def _unused(self) -> list[tuple[Turn, QueuedUrl[Request]]]:
         """Return the turns that were granted for the requests of the current task, and not used yet."""
-        held = entered_turns()
+        held = held_turns()
         return [taken for taken in self._handed.values() if taken[0] in held and taken[0].is_unused]
 
     def _let_go(self, request: Request) -> None:

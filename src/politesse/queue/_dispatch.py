@@ -47,7 +47,7 @@ from cachetools import LRUCache
 from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
-from politesse._gate.turn import ENTERED, Turn, entered_turns, publish_granted, try_turn
+from politesse._gate.turn import HELD, Turn, held_turns, publish_granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import (
@@ -295,7 +295,7 @@ class Dispatcher(Generic[Item]):
 
     def _is_consumer(self) -> bool:
         """Return whether this task has taken a turn of this queue, or the code runs within a turn."""
-        return bool(entered_turns()) or current_task() in self.consumers
+        return bool(held_turns()) or current_task() in self.consumers
 
     def _is_seen(self, url: str) -> bool:
         """Return whether the running crawl has seen ``url``; if not, mark it as seen. False without a crawl."""
@@ -495,7 +495,7 @@ class Dispatcher(Generic[Item]):
                 if self.is_ready():
                     await asyncio.sleep(0)  # a long run of refusals must not starve the loop
                 else:
-                    if ENTERED.get() and entered_turns():
+                    if HELD.get() and held_turns():
                         self._refuse_to_wait_for_itself()
                     with self.stalls:
                         await self.workers.wait()
@@ -777,11 +777,11 @@ class QueueTurn(AsyncOnly, AbstractAsyncContextManager[QueuedTurn[Item], None], 
         dispatcher: hands out the turns.
     """
 
-    __slots__ = ("_dispatcher", "_entered", "_taken")
+    __slots__ = ("_dispatcher", "_is_used", "_taken")
 
     def __init__(self, dispatcher: Dispatcher[Item]) -> None:
         self._dispatcher = dispatcher
-        self._entered = False
+        self._is_used = False
         self._taken: tuple[Turn, QueuedUrl[Item]] | None = None
 
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
@@ -790,9 +790,9 @@ class QueueTurn(AsyncOnly, AbstractAsyncContextManager[QueuedTurn[Item], None], 
             raise TypeError("a turn of a queue needs 'async with queue.turn() as turn'")
 
     async def __aenter__(self) -> QueuedTurn[Item]:
-        if self._entered:
+        if self._is_used:
             raise RuntimeError("this turn was waited for already: call turn() for each 'async with'")
-        self._entered = True
+        self._is_used = True
         self._dispatcher.consumers.add(current_task())
         turn, queued = self._taken = await self._dispatcher.take()
         return QueuedTurn(turn.__enter__(), queued.item)
