@@ -274,5 +274,5 @@ class Gatekeeper(AsyncOnly, AgentView):
 
     def __repr__(self) -> str:
         cache, mode = self.state.cache, "report" if self.state.reports else "enforce"
-        asked = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
-        return f"<Gatekeeper {self.name} ({mode}): {asked}{held_longest(self.state.pacer)}>"
+        known = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
+        return f"<Gatekeeper {self.name} ({mode}): {known}{held_longest(self.state.pacer)}>"

@@ -340,7 +340,7 @@ class LocalPermit:
         jitter = interval_s = 0.0  # nearly all answers do not need these values
         is_plain = status is None or status in SUCCESSES or is_served(status)
         if not is_plain or demand.backoff_s or demand.fetch_backoff_s or demand.refusal_s:
-            jitter, interval_s = hosts.jitter(), host.look(lane, now_mono, now_wall).pace.interval_s
+            jitter, interval_s = hosts.jitter(), host.reckon(lane, now_mono, now_wall).pace.interval_s
         ignored = demand.observe(status, headers, self.answered_s, now_mono, now_wall, host.options, jitter, interval_s)
         if ignored:
             hosts.reports.overruled(host.name, ignored)
@@ -561,7 +561,7 @@ class Host:
 
     # Changes
 
-    def look(self, lane: Lane, now_mono: float, now_wall: float) -> Start:
+    def reckon(self, lane: Lane, now_mono: float, now_wall: float) -> Start:
         """Reckon when the next request of a lane may start, and which source binds it."""
         demand, timed, stated = self.demand, lane.timed, lane.stated
         if stated is None or timed:
@@ -584,7 +584,7 @@ class Host:
         if hosts.fleet is not None and self.demand.closing.until_mono > now_mono:
             hosts.fleet.note(self)
         for lane in self.lanes.values():
-            self.look(lane, now_mono, now_wall)
+            self.reckon(lane, now_mono, now_wall)
         if (
             called is not None
             and not (isinstance(called, Watcher) and called.is_told)  # ``try_start`` asks whether it may still start
@@ -620,7 +620,7 @@ class Host:
                 scope.users += 1
         if request.pace is not None:
             lane.record(request.origin, request.pace)
-        self.look(lane, now_mono, self.hosts.wall())
+        self.reckon(lane, now_mono, self.hosts.wall())
         if self.line:
             self.changed(now_mono, is_noted=False)  # with the new pace, a waiter may be allowed to start sooner
         return lane
@@ -682,7 +682,7 @@ class Host:
             return False
         now_wall = self.hosts.wall()
         for lane in self.line:
-            start = self.look(lane, now_mono, now_wall)
+            start = self.reckon(lane, now_mono, now_wall)
             if lane is waiter.lane:
                 is_due = start.ready_mono <= now_mono and next(iter(lane.waiters)) is waiter
                 return is_due and (self.hosts.fleet is None or self.hosts.fleet.may_use(lane, now_mono))
@@ -716,7 +716,7 @@ class Host:
         """Return the waiter that may start now; otherwise set the time of the next look, and return None."""
         hosts, fleet, look_mono, due = self.hosts, self.hosts.fleet, inf, None
         for lane in self.line if len(self.under_way) < self.most else ():
-            start = self.look(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
+            start = self.reckon(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
             due_mono = start.ready_mono if fleet is None else lane.asks_mono
             if due_mono <= now_mono:
                 if lane.scopes and not lane.enter_scopes(now_mono):
@@ -809,7 +809,7 @@ class Host:
             self.demand.last_mono = permit.before_mono
             self.marks -= 1
 
-    def asked(self, now_mono: float) -> None:
+    def restart_interval(self, now_mono: float) -> None:
         """Let the interval before the next request count from now."""
         self.marks += 1
         self.demand.last_mono = now_mono
@@ -851,7 +851,7 @@ class Host:
 
     def ready_mono(self, lane: Lane, now_mono: float) -> float:
         """Return when a request may start, by the host and by its scopes."""
-        start = self.look(lane, now_mono, self.hosts.wall())
+        start = self.reckon(lane, now_mono, self.hosts.wall())
         return max([start.ready_mono, *(scope.ready_mono for scope in lane.scopes)])
 
     def not_yet(self, lane: Lane) -> NotYet:
@@ -859,13 +859,13 @@ class Host:
         # In this order: if the process pauses between the readings, the time is too early, and the caller asks once
         # more. A time that is too late could exceed the ``max_wait_s`` of a caller that would get its turn in time.
         now_wall, now_mono = self.hosts.wall(), self.hosts.monotonic()
-        ready_mono, bound_by, pace, _ = self.look(lane, now_mono, now_wall)
+        ready_mono, bound_by, pace, _ = self.reckon(lane, now_mono, now_wall)
         if self.recalling and bound_by not in CLOSINGS:  # an earlier gate may have left a closure
             return NotYet(now_wall + _RECALL_S, Bound.STORE)
         if self.under_way and self.most == 1 and ready_mono <= self.demand.last_mono + pace.interval_s:
             ready_mono = now_mono  # the interval will count from the end of the request under way
         for earlier in self.line:
-            start = self.look(earlier, now_mono, now_wall)
+            start = self.reckon(earlier, now_mono, now_wall)
             if start.yields_until_mono <= now_mono and start.ready_mono > ready_mono:
                 ready_mono, bound_by = start.ready_mono, start.bound_by
         held_by = self.under_way[0].url if self.is_full else ""
@@ -885,7 +885,7 @@ class Host:
         """Return the state of the host, with the pace of the lane whose next request may start last."""
         paces, now_wall = [], self.hosts.wall()
         for lane in self.lanes.values() or (Lane(self),):
-            start = self.look(lane, now_mono, now_wall)
+            start = self.reckon(lane, now_mono, now_wall)
             paces.append((start.ready_mono, *start.pace))
         ready_mono, interval_s, bound_by = max(paces, key=itemgetter(0, 1))
         closed_until_mono, closed_by = self.demand.closing
@@ -932,7 +932,7 @@ class Host:
         rest_s = max(longest_s, demand.smoothed_s(self.options))
         until_mono = max(demand.last_mono + rest_s, demand.remembered_until_mono)
         for lane in self.lanes.values():  # a Visit-time may let a lane wait for longer
-            until_mono = max(until_mono, self.look(lane, now_mono, now_wall).ready_mono)
+            until_mono = max(until_mono, self.reckon(lane, now_mono, now_wall).ready_mono)
         if 2.0 * longest_s > self.hosts.marks.requested.kept_s:
             until_mono = max(until_mono, demand.last_mono + 2.0 * longest_s)
         return until_mono
@@ -941,7 +941,7 @@ class Host:
         """Forget idle lanes whose Visit-time has begun. Otherwise a host with disjoint windows is never forgotten."""
         now_wall = self.hosts.wall()
         for key, lane in list(self.lanes.items()):
-            opens_s = self.look(lane, now_mono, now_wall).ready_mono - now_mono
+            opens_s = self.reckon(lane, now_mono, now_wall).ready_mono - now_mono
             if lane.timed and opens_s <= _FORGOTTEN_S and len(self.lanes) > 1:
                 self.forget_lane(key)
 
@@ -1090,7 +1090,7 @@ class Scope:
         """End a request. With one request at a time, the interval counts from now on."""
         del self.under_way[permit]
         if self.limit.max_concurrent == 1:
-            self.asked(now_mono)
+            self.restart_interval(now_mono)
         if self.ready_mono > now_mono:
             self.await_next(now_mono)
         else:
@@ -1103,7 +1103,7 @@ class Scope:
             self.last_mono = before_mono
         self.look_soon()
 
-    def asked(self, now_mono: float) -> None:
+    def restart_interval(self, now_mono: float) -> None:
         """Let the interval before the next request count from now."""
         self.last_mono = now_mono
         if self.recalls is not None:
@@ -1113,7 +1113,7 @@ class Scope:
         """Count a request for robots.txt if no other request is remembered; return whether it counts."""
         counts = now_mono > self.last_mono + max(self.kept.kept_s, 2.0 * self.limit.min_delay_s)
         if counts:
-            self.asked(now_mono)
+            self.restart_interval(now_mono)
         return counts
 
     def snapshot(self, now_mono: float) -> HostStatus:
@@ -1442,7 +1442,7 @@ class Hosts:
                 self._count(fetch, now_mono)
             return
         if now_mono > host.last_is_known_until(requested.kept_s):
-            host.asked(now_mono)
+            host.restart_interval(now_mono)
             self._count(fetch, now_mono)
         if status in FETCH_CLOSING:
             now_wall = self.wall()
@@ -1455,13 +1455,13 @@ class Hosts:
         """Let the next page wait for one interval from now."""
         now_mono, host = self.monotonic(), self._active_host(fetch)
         for kind, name in fetch.limits:
-            self._scope(kind, name).asked(now_mono)
+            self._scope(kind, name).restart_interval(now_mono)
             if self.fleet is not None:
                 self.fleet.count(f"{kind}:{name}", now_mono)
         if host is None:
             self.marks.requested.keep(fetch.host, now_mono, now_mono)
         else:
-            host.asked(now_mono)
+            host.restart_interval(now_mono)
         if self.fleet is not None:
             self._count(fetch, now_mono)
 
@@ -1706,7 +1706,7 @@ class Hosts:
         self.reports.closed(host, now_mono, now_wall)
         called = []
         for waiter in host.in_order():
-            ready_mono = host.look(waiter.lane, now_mono, now_wall).ready_mono
+            ready_mono = host.reckon(waiter.lane, now_mono, now_wall).ready_mono
             if isinstance(waiter, Watcher):
                 if ready_mono > now_mono and not waiter.is_told:
                     waiter.is_told = True
