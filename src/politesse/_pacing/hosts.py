@@ -276,8 +276,8 @@ class LocalPermit:
             while True:
                 if host.called is self and not hosts.closed:
                     now_mono = hosts.monotonic()
-                    # The task resumes later than it was called. A call that an event made too early was taken back, but
-                    # the time of day, a quota or an earlier lane may have become due without an event.
+                    # The task resumes later than it was called. An event that forbids the start takes the call back.
+                    # Without an event, the time of day, a quota, a ticket or an earlier lane may forbid it by now.
                     if not (lane.is_volatile or len(host.line) > 1) or host.may_start(self, now_mono):
                         break
                     host.uncall()
@@ -395,8 +395,8 @@ class Watcher:
     """A callback of ``when_ready`` in line.
 
     Attributes:
-        lane: its lane.
-        order: the number of its arrival.
+        lane: the lane in which the callback waits.
+        order: the number of its arrival, which is its place in line.
         callback: called once.
         is_told: whether it was called; it may then take its permit by ``try_start``.
     """
@@ -414,19 +414,17 @@ class Lane:
     The floor is the least interval that the gate of a request demands.
 
     Attributes:
-        host: the host.
-        floor_s: the floor, in seconds.
-        scopes: the scopes of the requests.
+        scopes: the domain and the address that the requests count against, if they are limited.
         by_origin: for each requested origin, the pace that its robots.txt stated last.
         timed: the paces in ``by_origin`` if any of them depends on the time of day, otherwise empty.
         longest_s: the longest interval of the paces in ``by_origin``, at any time of day.
         stated: the pace that results from the floor, ``by_origin`` and the options; None until calculated.
         start: when the next request may start, as last reckoned.
-        is_volatile: whether the start may move without an event: by the time of day, or at the end of a quota.
+        is_volatile: whether the start may move without an event: by the time of day, at the end of a quota, in a fleet.
         ready_mono: when the next request may start by the short way; infinite for the long way.
         waiters: the waiting requests, in order.
         queued_mono: since when the lane stands in the lines of its scopes; None if it does not.
-        claims: what the process has at the Redis of its fleet: at the host, then at the scopes; empty without a fleet.
+        claims: the claims of the host and of the scopes in a fleet, in this order; empty without a fleet.
         asks_mono: from when on the lane may ask Redis for a start.
         ahead_s: how long before its start it may have a ticket.
     """
@@ -517,8 +515,7 @@ class Host:
     """A host that has requests under way or in line, or had a request not long ago.
 
     Attributes:
-        hosts: the hosts of the process.
-        name: the name of the host.
+        name: the key under which the host is paced: its name, its address or its domain.
         options: the options of the pacer, with the limits that were set for this host.
         most: how many requests may be under way at once.
         demand: the pace and the closures that the host's answers ask for, and the time of the last request. A fetch of
@@ -534,7 +531,7 @@ class Host:
         closed_mono: the end of the closure that the last HostClosed reported; minus infinity if a turn was granted
             since.
         long_wait: the cause of the LongWait that was published last, or None.
-        claim: what the process has at the Redis of its fleet for this host; None without a fleet.
+        claim: what this process wants and has in its fleet for this host; None without a fleet.
         asker: the lane that asks Redis for a start, or has its tickets; or None.
     """
 
@@ -981,10 +978,7 @@ class Scope:
     """A limit for all hosts of a domain, or at an address. Its waiters are lanes, each with a waiter that is due.
 
     Attributes:
-        hosts: the hosts of the process.
-        kind: ``"domain"`` or ``"address"``.
-        name: the domain or the address.
-        limit: the limit.
+        kind: ``"domain"`` or ``"address"``; ``name`` is the domain or the address.
         kept: the times of the last requests to scopes that were forgotten.
         recalls: recalls the scopes of this kind from an earlier process; or None.
         under_way: the permits that have not ended, the oldest first, with the time of the last request before each.
@@ -994,7 +988,7 @@ class Scope:
         users: how many lanes have this scope; without any it is forgotten once it is due.
         recalling: whether the state from an earlier process is being read.
         armed_mono: the time of its valid entry in the heap of Wakeups; None without an entry.
-        claim: what the process has at the Redis of its fleet for this scope; None without a fleet.
+        claim: what this process wants and has in its fleet for this scope; None without a fleet.
     """
 
     hosts: Hosts
@@ -1301,6 +1295,7 @@ class Hosts:
             host.grant(permit, now_mono)
             return permit
         if isinstance(called, Watcher) and called.is_told and called.lane is lane:
+            # If it is alone in line and not volatile, the checks above are enough.
             is_alone = len(host.line) == len(lane.waiters) == 1 and not (lane.is_volatile or host.recalling)
             if not is_alone and not host.may_start(called, now_mono):  # because of a change since the call
                 host.leave(called, now_mono)
