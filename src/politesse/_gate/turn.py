@@ -235,7 +235,7 @@ class Turn:
             end = permit.give_back
         self._permit = None
         loop = self._state.loop
-        if loop is running_loop():
+        if loop is running_loop():  # then the host is free at once, for a ``try_turn`` in the same step
             end()
         else:
             soon(loop, end)
