@@ -162,7 +162,7 @@ class AgentView:
             verdicts[place] = await self.check(asked[place])
 
         await asyncio.gather(*(check(place) for place, verdict in enumerate(verdicts) if verdict is None))
-        return [verdict for verdict in verdicts if verdict is not None]
+        return [verdict for verdict in verdicts if verdict is not None]  # all of them, as the type checker cannot know
 
     def filter(
         self,
@@ -273,6 +273,7 @@ class AgentView:
         """
         _check_several("urls", urls, Iterable)
         self.state.check_usable()
+        # The text is used only to fetch an unknown robots.txt; any value that is not a URL has a verdict already.
         answers = await try_turns(self, [(str(url), self._judged_or_invalid(url)) for url in urls])
         publish_granted(self, *answers)
         return answers
