@@ -94,13 +94,9 @@ class Flight:
     """The renewal of a file: one task, and all who wait for it. The task belongs to the cache, not to a waiter.
 
     Attributes:
-        key: key of the file.
-        origin: origin of the file.
         before: the copy at the start of the flight; without facts if there was none.
         refreshes: whether ``before`` is still valid; a stored record then ends the flight only if the record is newer.
         agents: the agents that the new copy must answer.
-        loop: the event loop of the flight.
-        task: the task; None before its start.
         forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
         outdated: whether ``forget`` was called since the answer came, so that the answer no longer counts either.
         lease: the lease under which the file is fetched, or None.
@@ -144,7 +140,6 @@ class FileCache(ABC):
         clock: the wall clock and the monotonic clock.
         publisher: receives ComponentFailed, and the events about this kind of file.
         records: keeps records beside the copies, and is closed with the cache; or None.
-        keeps_bodies: see below.
 
     Attributes:
         entries: maps keys to copies. The hot path reads this dict; only the cache changes it.
