@@ -93,7 +93,7 @@ class DefiniteAnswer:
         fault: the fault that became this answer, in words; else empty.
         user_agent: the User-Agent of the request, if the answer varies by it; else empty.
         cut_bytes: the limit at which the body was cut; None if the body is complete.
-        private_addresses: see FetchConditions.
+        private_addresses: ``FetchOptions.private_addresses`` of the fetcher; empty if the fetcher does not report it.
         faults_read: ``AccessPolicy.faults_read``, if a fault became this answer; else empty.
         content_type: the Content-Type header; empty unless SUCCESSFUL.
     """
