@@ -409,8 +409,7 @@ class Visit(Generic[Item]):
     """The visit of a URL in a turn.
 
     Attributes:
-        queued: the URL.
-        page: the same URL, as the program sees it.
+        page: the URL of ``queued``, as the program sees it.
         turn: its turn, which may end before ``handle``.
         started_wall: the Unix time of the request.
         started_mono: the monotonic time of the request.
