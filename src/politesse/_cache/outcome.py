@@ -426,7 +426,8 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
     copy.confirmed_wall = confirmed_wall
     copy.confirmed_mono = now.mono - (now_wall - confirmed_wall)
     copy.deadline_mono = now.mono + (until_wall - now_wall)
-    # A wall clock that jumps ahead must not end a wait: only the monotonic clock does.
+    # Only the monotonic clock ends a wait: a wall clock that jumps ahead must not cause an early fetch. So a copy that
+    # closes its site has no deadline by the wall clock, and the next fetch after a failure is not due by it.
     copy.deadline_wall = inf if copy.result in CLOSED else until_wall
     copy.refresh_mono = min(now.mono + (refresh_wall - now_wall), copy.deadline_mono)
     copy.refresh_wall = copy.deadline_wall if trouble is not None else min(refresh_wall, copy.deadline_wall)
