@@ -196,7 +196,7 @@ class Gatekeeper(AsyncOnly, AgentView):
         """
         self.state.check_open()
         names = checked_names("tokens", tokens)
-        self.state.cache.keep_bodies()  # the rules of the new agent are then read from the body, without a new fetch
+        self.state.cache.keep_bodies()  # the rules of each agent are then read from the body, without a new fetch
         return AgentView(self.state, Identity.of(user_agent or self.identity.user_agent, names))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:

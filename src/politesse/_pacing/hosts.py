@@ -637,7 +637,8 @@ class Host:
             elif len(waiters) == 1:
                 insort(self.line, lane, key=_first_order)
         if called is None:
-            if len(self.under_way) < self.most or self.hosts.is_scoped:  # otherwise the end of a request looks
+            # A full host calls its next waiter when a request ends.
+            if len(self.under_way) < self.most or self.hosts.is_scoped:
                 self.advance(now_mono)
         elif isinstance(called, LocalPermit) and called.order > waiter.order:  # a waiter that joins again goes first
             self.uncall()
