@@ -39,14 +39,14 @@ def test_a_run_is_the_same_each_time() -> None:
 
 
 def starts_early(patch: pytest.MonkeyPatch) -> None:
-    look = Host.look
+    reckon = Host.reckon
 
     def early(self: Host, lane: Lane, *given: Any) -> Any:
-        lane.start = look(self, lane, *given)._replace(ready_mono=-inf)
+        lane.start = reckon(self, lane, *given)._replace(ready_mono=-inf)
         lane.ready_mono = -inf
         return lane.start
 
-    patch.setattr(Host, "look", early)
+    patch.setattr(Host, "reckon", early)
 
 
 def skips_robots(patch: pytest.MonkeyPatch) -> None:

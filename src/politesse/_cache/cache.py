@@ -96,13 +96,9 @@ class Flight:
     """The renewal of a file: one task, and all who wait for it. The task belongs to the cache, not to a waiter.
 
     Attributes:
-        key: key of the file.
-        origin: origin of the file.
         before: the copy at the start of the flight; without facts if there was none.
         refreshes: whether ``before`` is still valid; a stored record then ends the flight only if the record is newer.
         agents: the agents that the new copy must answer.
-        loop: the event loop of the flight.
-        task: the task; None before its start.
         forgotten: whether ``forget`` was called during the flight, so that the record in the store no longer counts.
         outdated: whether ``forget`` was called since the answer came, so that the answer no longer counts either.
         lease: the lease under which the file is fetched, or None.
@@ -146,7 +142,6 @@ class FileCache(ABC):
         clock: the wall clock and the monotonic clock.
         publisher: receives ComponentFailed, and the events about this kind of file.
         records: keeps records beside the copies, and is closed with the cache; or None.
-        keeps_bodies: see below.
 
     Attributes:
         entries: maps keys to copies. The hot path reads this dict; only the cache changes it.
@@ -207,7 +202,7 @@ class FileCache(ABC):
 
     def valid(self, key: str) -> Copy | None:
         """Return the copy of a key if it is valid now; start a refresh in the background if one is due."""
-        copy = self.entries.get(key) or self._evicted.get(key)
+        copy = self.entries.get(key) or self._evicted.get(key)  # as ``held``, without the call
         if copy is None:
             return None
         now_mono, now_wall = self._clock.monotonic(), self._clock.wall()
@@ -264,6 +259,7 @@ class FileCache(ABC):
             copy = self.valid(key)
             if copy is not None and copy.answers(agent):
                 return copy
+            # A loop: a flight that was under way already may end in a copy without the rules of this agent.
             flight, loop = self._flight(key, origin, path, agent), asyncio.get_running_loop()
             if flight.loop is not loop:
                 raise WrongEventLoop
@@ -347,7 +343,7 @@ class FileCache(ABC):
         if self._records is not None:
             known, usable = await self._load(flight, self._records)
         if usable is None and not flight.refreshes and (known.answer is not None or known.trouble is not None):
-            usable = self._judged(known)
+            usable = self._judged(known)  # a copy that is still valid is read once more, for a further agent
         flight.outdated = False
         if usable is not None:
             return await self._read(flight, usable)
@@ -371,7 +367,7 @@ class FileCache(ABC):
         fetched_mono = self._clock.monotonic()
         if self._records is not None:
             await self._records.save(flight.origin, copy.record, flight.lease)
-            flight.lease = None
+            flight.lease = None  # ended by ``save``; only a flight that fails before releases it in ``_run``
         self._publish(flight, result, copy.source, fetched_mono - started_mono)
         return await self._read(flight, copy)
 
@@ -379,7 +375,7 @@ class FileCache(ABC):
         """Keep the copy of a flight in place of the earlier copy, and give it to all waiters."""
         key, body = flight.key, copy.body
         if not self.keeps_bodies:
-            copy.body = None
+            copy.body = None  # before the copy is weighed
         if not self._closed:
             self._evicted.pop(key, None)
             if (before := self.entries.pop(key, None)) is not None:
@@ -463,7 +459,7 @@ class FileCache(ABC):
                 self._evicted[oldest_key] = oldest
                 size = oldest.own_bytes + oldest.file.release()
                 self.weight_bytes -= size
-                if self._records is None:
+                if self._records is None:  # a store has the file, and needs no new fetch
                     self._lingering.append((oldest, size))
                     self._lingering_bytes += size
         while self._lingering_bytes > _LINGERING_BYTES:
@@ -532,7 +528,7 @@ class RobotsCache(FileCache):
             self._flight(origin.text, origin, ROBOTS_TXT, agent)
 
     def shut(self) -> None:
-        """See FileCache."""
+        """Stop answering at once, and drop the rules of all files."""
         super().shut()
         self._file_rules.clear()
 
@@ -544,7 +540,8 @@ class RobotsCache(FileCache):
 
     def _publish(self, flight: Flight, result: FetchResult, source: Source, elapsed_s: float) -> None:
         closed = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED
-        if not (closed and result.final_url == source.robots_url):  # a closed host got no request: no fetch to count
+        # A host that is closed got no request, so there is no fetch to count, unless a redirect led to that host.
+        if not (closed and result.final_url == source.robots_url):
             self.fetches += 1
             truncated = isinstance(result, FetchResponse) and result.truncated
             fetched = RobotsFetched(flight.origin, result.status, source.fault, elapsed_s, source, truncated)
@@ -560,16 +557,18 @@ class RobotsCache(FileCache):
                 digest = await self.reading.run(lambda: sha256(body).digest(), is_large=True)
             else:
                 digest = sha256(body).digest()
-            if self._of_site:
+            if self._of_site:  # other origins must not share the rules of this file
                 digest += flight.origin.text.encode()
             rules = self._file_rules.get(digest)
             if rules is None:
                 rules = FileRules(digest, self._file_rules)
             if missing := agents - rules.keys():
+                # A thread gets a copy of ``rules``, because other flights may add agents meanwhile.
                 compiling = partial(compile_rules, body, self.dialect, flight.origin, missing, dict(rules))
                 large = len(body) * len(missing) > _PARSE_IN_THREAD_BYTES
                 compiled = await self.reading.run(compiling, is_large=large)
-                self.weight_bytes += rules.add(compiled)  # read after the wait, because other flights change it
+                # Not ``+= rules.add(await ...)``, which would read the weight before the wait; other flights change it.
+                self.weight_bytes += rules.add(compiled)
             copy.file = rules
         copy.rules = copy.file
         return copy

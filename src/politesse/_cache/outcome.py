@@ -186,7 +186,7 @@ class DefiniteAnswer:
         fault: the fault that became this answer, in words; else empty.
         user_agent: the User-Agent of the request, if the answer varies by it; else empty.
         cut_bytes: the limit at which the body was cut; None if the body is complete.
-        private_addresses: see FetchConditions.
+        private_addresses: ``FetchOptions.private_addresses`` of the fetcher; empty if the fetcher does not report it.
         faults_read: ``AccessPolicy.faults_read``, if a fault became this answer; else empty.
         content_type: the Content-Type header; empty unless SUCCESSFUL.
     """
@@ -289,20 +289,16 @@ class Copy:
     """What is known of a file: the last answer, the failures since then, what both mean, and the compiled rules.
 
     A copy whose facts were not judged disallows everything, and is valid for no time. Once a copy is kept, only
-    ``used`` changes, ``permission``, and the times by the wall clock, if that clock was set back.
+    ``used`` and ``permission`` change, and, if the wall clock was set back, the times by that clock (``set_back``).
 
     A deadline is over as soon as one of the clocks has reached it. A wall clock may be set back, and a monotonic clock
     may stop while the machine sleeps. Only the wait for the next attempt uses the monotonic clock alone, so that a wall
     clock that jumps ahead does not cause an early fetch.
 
     Attributes:
-        origin: origin of the file.
-        path: path of the file.
-        file: the rules of the file of ``answer``, also while it does not serve.
-        rules: the rules by agent; empty unless ``result`` is SUCCESSFUL.
-        answer: see Record.
-        trouble: see Record.
-        moment: see Record.
+        file: the rules of the file of ``answer``, by agent, also while it does not serve.
+        rules: the rules that count, by agent; empty unless ``result`` is SUCCESSFUL.
+        answer, trouble, moment: see Record.
         body: the file, if the copy may have to be read again, by another agent or after the next 304; else None.
         known: the moment of the record in the store; older records of the store no longer count.
         result: what the facts mean.
@@ -386,6 +382,7 @@ class Copy:
             facts = answer.status, final_url, confirmed_wall, until_wall, fault, not_before
             self._source = Source(url, result, *facts, not_before is not None and _is_of_host(trouble, url))
         elif trouble is not None and not_before is not None:
+            # ``set_back`` has moved ``confirmed_wall``, which was ``last_wall``, but not the trouble.
             since_wall = trouble.since_wall - (trouble.last_wall - confirmed_wall)
             facts = trouble.status, trouble.final_url, confirmed_wall, not_before, trouble.fault, not_before
             self._source = Source(url, result, *facts, _is_of_host(trouble, url), since_wall)
@@ -476,7 +473,7 @@ def advance(copy: Copy, result: FetchResult, now: Moment, policy: AccessPolicy, 
         else:
             answer = _settled(result, meaning, now.wall, policy)
     body, file = None, NO_RULES
-    if meaning is None or trouble is not None:
+    if meaning is None or trouble is not None:  # the answer was confirmed or kept, and its file with it
         body, file = copy.body, copy.file
     elif isinstance(result, FetchResponse) and meaning is AccessResult.SUCCESSFUL:
         body = result.body
@@ -489,6 +486,7 @@ def advance(copy: Copy, result: FetchResult, now: Moment, policy: AccessPolicy, 
 def judged(copy: Copy, now: Moment, policy: AccessPolicy) -> Copy | None:
     """Return a copy with what its facts mean at ``now``; None if the file must be fetched."""
     believable = believed(copy, now.wall)
+    # A new copy even of the same facts: ``copy`` may be in use, and keeps its meaning.
     copy = believable.changed(believable.answer, believable.trouble, believable.moment)
     return copy if _judge(copy, now, policy) else None
 
@@ -509,7 +507,8 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
             refresh_wall = trouble.retry_wall
             if trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < refresh_wall:
                 copy.not_before = refresh_wall
-    elif trouble is not None and now_wall < trouble.retry_wall - AGREE_S:  # the other clock may have ended the wait
+    # By the monotonic clock the wait may be over already, although the wall clock is just behind ``retry_wall``.
+    elif trouble is not None and now_wall < trouble.retry_wall - AGREE_S:
         until_wall = trouble.retry_wall
         if closed:
             until_wall = min(until_wall, trouble.since_wall + policy.outcomes.grace.closed_s)
@@ -520,6 +519,8 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
     copy.confirmed_wall = confirmed_wall
     copy.confirmed_mono = now.mono - (now_wall - confirmed_wall)
     copy.deadline_mono = now.mono + (until_wall - now_wall)
+    # Only the monotonic clock ends a wait: a wall clock that jumps ahead must not cause an early fetch. So a copy that
+    # closes its site has no deadline by the wall clock, and the next fetch after a failure is not due by it.
     copy.deadline_wall = inf if copy.result in CLOSED else until_wall
     copy.refresh_mono = min(now.mono + (refresh_wall - now_wall), copy.deadline_mono)
     copy.refresh_wall = copy.deadline_wall if trouble is not None else min(refresh_wall, copy.deadline_wall)
@@ -557,7 +558,7 @@ def shared_lifetime_s(result: FetchResult, now_wall: float, policy: AccessPolicy
 
 
 def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy: AccessPolicy) -> DefiniteAnswer:
-    if isinstance(result, FetchFault):
+    if isinstance(result, FetchFault):  # too many redirects, or another fault that the policy reads as an answer
         return DefiniteAnswer(
             result=meaning,
             status=result.status,
@@ -571,7 +572,7 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
             faults_read=policy.faults_read,
         )
     headers, successful = result.headers, meaning is AccessResult.SUCCESSFUL
-    confirmed_wall = now_wall - result.age_s
+    confirmed_wall = now_wall - result.age_s  # another origin that redirects here may have fetched it before
     return DefiniteAnswer(
         result=meaning,
         status=result.status,
@@ -582,6 +583,7 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
         lifetime_s=_lifetime_s(result, meaning, confirmed_wall, policy),
         user_agent=policy.user_agent if "vary" in headers and varies_by(headers, "user-agent") else "",
         content_type=headers.get("content-type", "")[:_MAX_TYPE] if successful else "",
+        # A fetcher of the user may not tell its limit (0).
         cut_bytes=(policy.max_body_bytes or len(result.body)) if result.truncated else None,
         private_addresses=policy.private_addresses,
     )
@@ -622,7 +624,7 @@ def _trouble(
         before = None  # after days without a request, the old failures no longer count
     if isinstance(result, FetchFault):
         asked_s = result.retry_after_s
-    else:  # the file cannot be fetched again before its host opens
+    else:  # the larger one: the file cannot be fetched again before its host opens
         asked_s = max(retry_after_s(result.headers, now_wall) or 0.0, result.closed_s)
     # A closed host got no request, so the failure does not count. The next request follows when the host opens.
     opens = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED and asked_s is not None

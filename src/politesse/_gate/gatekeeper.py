@@ -171,13 +171,13 @@ class Gatekeeper(AsyncOnly, AgentView):
             WrongEventLoop: in another event loop than the gatekeeper's, unless the gatekeeper's loop is closed.
         """
         state = self.state
-        if state.loop is not None and not state.loop.is_closed():
+        if state.loop is not None and not state.loop.is_closed():  # a gate whose loop is closed may close in another
             state.check_loop()
         if state.ending is None:
             state.close()
             state.ending = asyncio.ensure_future(state.aclose())
         if not state.ending.done():
-            await asyncio.shield(state.ending)
+            await asyncio.shield(state.ending)  # if the caller is cancelled, the close goes on
 
     def agent(self, *, tokens: str | Sequence[str], user_agent: str | None = None) -> AgentView:
         """Return a view of this gatekeeper for other product tokens; all views share the cache.
@@ -196,7 +196,7 @@ class Gatekeeper(AsyncOnly, AgentView):
         """
         self.state.check_open()
         names = checked_names("tokens", tokens)
-        self.state.cache.keep_bodies()
+        self.state.cache.keep_bodies()  # the rules of each agent are then read from the body, without a new fetch
         return AgentView(self.state, Identity.of(user_agent or self.identity.user_agent, names))
 
     def set_policy(self, host: str, policy: HostPolicy | None) -> None:
@@ -212,11 +212,12 @@ class Gatekeeper(AsyncOnly, AgentView):
         check_types({"host": (host, str)}, required=True)
         check_types({"policy": (policy, HostPolicy)})
         origin, _ = split(f"https://{host}")
+        # ``split`` accepts userinfo, a port, a path, a query and a fragment, which would be ignored here.
         if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
             raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
         state = self.state
         limits = (None, None) if policy is None else (policy.min_delay_s, policy.max_concurrent)
-        state.pacer.set_limits(origin.pacing_host, *limits)
+        state.pacer.set_limits(origin.pacing_host, *limits)  # first, because it may refuse the policy
         if policy is None:
             state.policies.pop(origin.pacing_host, None)
         else:
@@ -273,5 +274,5 @@ class Gatekeeper(AsyncOnly, AgentView):
 
     def __repr__(self) -> str:
         cache, mode = self.state.cache, "report" if self.state.reports else "enforce"
-        asked = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
-        return f"<Gatekeeper {self.name} ({mode}): {asked}{held_longest(self.state.pacer)}>"
+        known = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
+        return f"<Gatekeeper {self.name} ({mode}): {known}{held_longest(self.state.pacer)}>"

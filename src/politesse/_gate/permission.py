@@ -19,7 +19,7 @@ Where a Permission is kept, and when it is made anew:
 
     kept in                  the attribute ``permission`` of the copy: the Permission of the agent that asked last
     the copy is replaced,    the Permission goes with its copy. A Permission does not refer to its copy, so that an
-    evicted or forgotten     evicted copy is dropped at once; who waits with a Permission keeps the copy beside it
+    evicted or forgotten     evicted copy is dropped at once; a task that waits with a Permission keeps the copy, too
     the copy is due          the deadlines of the copy are compared at each look-up; a refresh makes another copy
     the wall clock set back  ``offset_s`` is compared at each look-up; the copy drops its Permission
     a policy is set          ``policy`` is compared at each look-up
@@ -66,12 +66,9 @@ _WHOLE_SITE: Final = {
 class Permission(Kept):
     """What one agent may do at one origin; see the module. It never changes.
 
-    Args:
-        agent, origin, pace, match, basis, reserved: see below.
-
     Attributes:
         agent: the agent that may request.
-        origin: the origin.
+        origin: where the agent may request.
         host: the host name under which requests to the origin are paced.
         match: returns the match of a request target of the origin.
         basis: the attributes that the verdicts at this origin share.
@@ -79,8 +76,8 @@ class Permission(Kept):
         pace: the rules that state the pace: empty rules if there is no robots.txt, None if robots.txt is unknown.
         longest_s: the longest interval that ``pace`` states, in seconds; infinite if it depends on the time of day.
         floor_s: the least time between two requests of this gate to the host, in seconds.
-        offset_s: the wall clock was set back if its time less that of the monotonic clock is not above this. Compared
-            only if the copy names a time before which to send no request; otherwise minus infinity.
+        offset_s: if the wall clock minus the monotonic clock is at most this, the wall clock was set back. Minus
+            infinity, so that no clock counts, if the copy names no time before which to send no request.
         is_plain: whether the copy alone decides, and demands nothing before a turn. If not, a denial may have a basis
             of its own, a 429 may close the host before a turn, and the stated pace may be too slow.
         is_allowing: whether URLs are allowed in spite of a match that denies: in report mode, except for private
@@ -143,13 +140,14 @@ class Permission(Kept):
 
     def has_pace_of(self, other: Permission) -> bool:
         """Return whether both rest on the same file, and so on the same stated pace."""
+        # Without a file the digest is empty: then only the same rules state the same pace.
         return self.pace is other.pace or b"" != self.basis.digest == other.basis.digest
 
 
 Judged: TypeAlias = "tuple[Verdict, Permission, Copy | None]"
 """A verdict, the permission from which it was made, and the copy of robots.txt behind the permission.
 
-A task that waits with a permission keeps the copy as well: the cache finds an evicted copy as long as it is kept.
+A task that waits with a permission keeps the copy, too: the cache finds an evicted copy as long as somebody keeps it.
 """
 
 
@@ -170,6 +168,7 @@ def match_of(copy: Copy, agent: str, empty: RuleSet) -> MatchTarget:
     if copy.result is AccessResult.SUCCESSFUL:
         return copy.rules[agent].judge
     whole = _WHOLE_SITE[copy.result]
+    # The fetcher refuses a private address, so that robots.txt itself cannot be requested either.
     is_private = is_fault_of_kind(copy.source, FaultKind.ADDRESS)
     return partial(_match_without_file, empty, whole, whole if is_private else WITHOUT_RULE[Reason.ROBOTS_TXT])
 

@@ -13,15 +13,15 @@ TurnHeld at once.
 
 The library's own background tasks start in an empty context: they hold no turn of the caller that started them.
 
-To take a turn is to check the URL, to wait for the permit, and to check again if the context has changed. A turn covers
-one hop. A task takes the turn of the next hop only after its turn of the last hop
-has ended. So two tasks that follow redirects to each other's host cannot wait for each other.
+Taking a turn means to check the URL, to wait for the permit, and to check again if the permission is no longer current.
+A turn covers one hop. A task takes the turn of the next hop only after its turn of the last hop has ended. So two tasks
+that follow redirects to each other's host cannot wait for each other.
 
 A verdict is made before the wait, and the wait may be long. The URL is judged again only if its permission is no longer
 current: the copy of robots.txt, the host policy, or a tdmrep.json that is enforced was replaced. The expiry of a copy
 during the wait does not count. Otherwise a robots.txt with a lifetime shorter than the pause of its host would
-postpone the turn for ever. If the copy is older than a day, the verdict is made again (RFC 9309 2.4). So it is after
-the expiry of a failure, which permits pages only in report mode.
+postpone the turn for ever. The verdict is made again if the copy is older than a day (RFC 9309 2.4), or if a failure
+has expired, which permits pages only in report mode.
 
     check -> wait -> current, copy younger than a day, no expired failure ----------------------> turn
                   -> new permission in the cache, with the same file --------------------------> turn
@@ -96,7 +96,7 @@ class Turn:
     """
 
     __slots__ = (
-        *("__weakref__", "_claimed", "_entry", "_observed", "_permit", "_started_wall", "_state", "_status"),
+        *("__weakref__", "_claimed", "_observed", "_permit", "_references", "_started_wall", "_state", "_status"),
         *("ended_mono", "may_close", "verdict"),
     )
 
@@ -106,7 +106,7 @@ class Turn:
         self.ended_mono: float | None = None
         self._permit: Permit | None = permit
         self._state = state
-        self._entry: _Entered | None = None  # what ``ENTERED`` was set to when the turn was entered; None before that
+        self._references: _References | None = None  # ``HELD`` as set on entering; None before that
         self._claimed = self._observed = False
         self._status: int | None = None
         self._started_wall = 0.0 if state.ledger is None else state.clock.wall()  # only for the ledger
@@ -171,8 +171,9 @@ class Turn:
         if permit is not None:
             permit.end()
             self.ended_mono = self._state.clock.monotonic()
-            if self._entry is not None and ENTERED.get() is self._entry:  # in the context that entered it last
-                ENTERED.set(self._entry[:-1])
+            # Another context, or a turn that was entered later, has set another value, which stays.
+            if self._references is not None and HELD.get() is self._references:
+                HELD.set(self._references[:-1])
             if self._state.ledger is not None:
                 self._record(self._state.ledger)
 
@@ -206,13 +207,13 @@ class Turn:
         return self._state is state
 
     def __enter__(self) -> Self:
-        entered = entered_turns() if ENTERED.get() else ()
-        if self not in entered:
-            self._entry = (*map(ref, entered), ref(self))
-            if self._permit is not None:
-                ENTERED.set(self._entry)
-        elif self._entry is None:  # the task holds it by ``hold_later``
-            self._entry = ()
+        held = held_turns() if HELD.get() else ()
+        if self not in held:
+            self._references = (*map(ref, held), ref(self))
+            if self._permit is not None:  # an ended turn holds no host
+                HELD.set(self._references)
+        elif self._references is None:  # the task holds it by ``hold_later``
+            self._references = ()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -225,13 +226,13 @@ class Turn:
         self.end()
 
     def __bool__(self) -> bool:
-        return True
+        return True  # a NotYet, the other answer of ``try_turn``, is false
 
     def __del__(self) -> None:
         permit = self._permit
         if permit is None or not permit.under_way:
             return
-        if self._entry is not None:
+        if self._references is not None:
             message = f"{self!r} was dropped before its end: its host is given back. Use it with 'with', or call end()"
             end = permit.end
             if self._state.ledger is not None:
@@ -241,7 +242,7 @@ class Turn:
             end = permit.give_back
         self._permit = None
         loop = self._state.loop
-        if loop is running_loop():
+        if loop is running_loop():  # then the host is free at once, for a ``try_turn`` in the same step
             end()
         else:
             soon(loop, end)
@@ -256,16 +257,19 @@ class Turn:
         return TurnDropped(Origin.of(self.url).pacing_host, self.verdict.url)
 
     def __repr__(self) -> str:
-        state = "ended" if not self.under_way else "not entered" if self._entry is None else "under way"
+        state = "ended" if not self.under_way else "not entered" if self._references is None else "under way"
         return f"<Turn {printable(self.verdict.url)}: {state}>"
 
 
-_Entered: TypeAlias = "tuple[Callable[[], Turn | None], ...]"
+_References: TypeAlias = "tuple[Callable[[], Turn | None], ...]"
 
 # This variable is not reset with a token, because a token is valid only in its own context. The garbage collector may
 # close a generator, and so end its turn, in another context.
-ENTERED: Final[ContextVar[_Entered]] = ContextVar("ENTERED", default=())
-"""Each returns a turn that the current task, or a task that started it, has entered; the turn may have ended."""
+HELD: Final[ContextVar[_References]] = ContextVar("HELD", default=())
+"""The turns that the current task has entered, or inherited from the task that started it. They may have ended.
+
+A turn that was dropped makes its reference return None.
+"""
 
 
 def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object]) -> None:
@@ -284,25 +288,25 @@ def soon(loop: asyncio.AbstractEventLoop | None, callback: Callable[[], object])
 
 def hold_later() -> Callable[[Turn], None]:
     """Return a function that makes the current task hold a turn; another task may call it when it gets the turn."""
-    granted: list[ref[Turn]] = []
-    ENTERED.set((*map(ref, entered_turns()), lambda: granted[0]() if granted else None))
-    return lambda turn: granted.append(ref(turn))
+    taken: list[ref[Turn]] = []
+    HELD.set((*map(ref, held_turns()), lambda: taken[0]() if taken else None))
+    return lambda turn: taken.append(ref(turn))
 
 
-def entered_turns() -> Sequence[Turn]:
+def held_turns() -> Sequence[Turn]:
     """Return the turns under way that the current task, or a task that started it, has entered."""
-    entered = ENTERED.get()
-    if not entered:
+    references = HELD.get()
+    if not references:
         return ()
-    turns = [turn for reference in entered if (turn := reference()) is not None and turn.under_way]
+    turns = [turn for reference in references if (turn := reference()) is not None and turn.under_way]
     if not turns:
-        ENTERED.set(())  # an ended turn never starts again
+        HELD.set(())  # an ended turn never starts again
     return turns
 
 
 def holds_turn_at(host: str) -> bool:
     """Return whether the current task holds a turn at a host: waiting for another turn there would deadlock."""
-    return any(Origin.of(turn.url).pacing_host == host for turn in entered_turns())
+    return any(Origin.of(turn.url).pacing_host == host for turn in held_turns())
 
 
 def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> Turn | None:
@@ -320,7 +324,7 @@ def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> T
         ConfigurationError: if each turn that fits the request was granted for another agent.
     """
     other = None
-    for turn in reversed(entered_turns()):
+    for turn in reversed(held_turns()):
         if turn.is_of(state) and turn.is_unused and is_for(turn.url):
             if turn.verdict.agent == agent:
                 turn.claim()
@@ -352,7 +356,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
     exempt: str | None = None
     counts: bool = field(default=True, kw_only=True)
     _url: str = field(init=False)
-    _entered: bool = field(default=False, init=False)
+    _is_used: bool = field(default=False, init=False)
     _checked_again: bool = field(default=False, init=False)
     _turn: Turn | None = field(default=None, init=False)
     _judge: Callable[[str], Judged | None] = field(init=False)
@@ -365,9 +369,9 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             raise TypeError("a turn needs 'async with gate.turn(url) as turn', or 'turn = await gate.take_turn(url)'")
 
     async def __aenter__(self) -> Turn:
-        if self._entered:
+        if self._is_used:
             raise RuntimeError("this turn was waited for already: call turn() for each 'async with'")
-        self._entered = True
+        self._is_used = True
         self._turn = turn = await self.take()
         return turn.__enter__()
 
@@ -388,16 +392,16 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         permit: Permit | None = None  # the permit that was given back, whose place in line is kept
         turn: Turn | None = None
         try:
-            if ENTERED.get() and entered_turns():
+            if HELD.get() and held_turns():
                 check_lines = self._refuse_to_wait_for_itself
                 check_lines()
-            while True:
+            while True:  # once more if the permission has changed during the wait; see the diagram of the module
                 judged = self._judge(self._url) or await self._learned(deadline_mono)
                 self._judged = verdict, permission, _ = judged
                 request = agent.turn_request(permission, verdict, check_lines)
                 left_s = None if deadline_mono is None else max(0.0, deadline_mono - clock.monotonic())
                 permit = await agent.pacer.start(request, left_s, permit)
-                turn = self._granted_late(judged, permit) if permit.waited else Turn(verdict, permit, agent.state)
+                turn = self._turn_after_wait(judged, permit) if permit.waited else Turn(verdict, permit, agent.state)
                 if turn is not None:
                     return turn
         except TooFar as far:
@@ -411,7 +415,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
             if self.counts and self._judged is not None:
                 agent.counted(self._judged[0])
             if agent.state.publisher.subscribers:
-                granted(agent, turn, since_mono=since_mono)
+                publish_granted(agent, turn, since_mono=since_mono)
 
     def _check_arguments(self) -> None:
         if self.max_wait_s is not None:
@@ -440,11 +444,12 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         # The copy was replaced after the task of the fetch had ended, and before this task resumed.
         return self._judge(self._url) or judged
 
-    def _granted_late(self, judged: Judged, permit: Permit) -> Turn | None:
+    def _turn_after_wait(self, judged: Judged, permit: Permit) -> Turn | None:
         """Return the turn after a wait. If the verdict or pace has changed, give the permit back and return None."""
         agent, (verdict, permission, copy) = self.agent, judged
         now = agent.clock.monotonic(), agent.clock.wall()
         usable, is_over = True, False
+        # The age counts only if the copy is due: before that, a fetch would not be made.
         if copy is not None and not (now[0] < copy.refresh_mono and now[1] < copy.refresh_wall):
             # RFC 9309 2.4: a copy SHOULD NOT be used for more than 24 hours.
             usable = copy.age_s(*now) < DAY_S
@@ -490,7 +495,7 @@ def try_turn(agent: AgentView, url: str, judged: Judged | None) -> Turn | NotYet
     Args:
         agent: the agent that requests the turn.
         url: the URL to request.
-        judged: the verdict on ``url``, or None if it is unknown.
+        judged: the verdict on ``url``, with its permission and copy; None if it is unknown.
     """
     if judged is None:
         return _unknown(agent, url)
@@ -541,7 +546,7 @@ async def try_turns(
     return answers
 
 
-def granted(agent: AgentView, *answers: object, since_mono: float | None = None) -> None:
+def publish_granted(agent: AgentView, *answers: object, since_mono: float | None = None) -> None:
     """Publish each turn among ``answers``; ``since_mono`` is when the caller began to wait, None if it did not wait."""
     publisher = agent.state.publisher
     for answer in answers if publisher.subscribers else ():

@@ -7,8 +7,8 @@ permission to the pacer as a TurnRequest; ``peek`` answers from the cache.
 
 A queue judges a URL several times: when the URL is put, and each time its host is not ready. So the methods for queues
 and integrations, which follow after those for users, do not count the verdict. A method that returns a verdict to the
-user passes the verdict to ``counted``, which counts and publishes the verdict. Of the others, ``invalid`` and
-``site_file`` call ``counted``, and ``turn_request`` calls it for a TOO_SLOW verdict.
+user passes the verdict to ``counted``, which counts and publishes the verdict. Of the methods for queues and
+integrations, only three call ``counted``: ``invalid``, ``site_file``, and ``turn_request`` for a TOO_SLOW verdict.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from politesse._base.tasks import running_loop
 from politesse._base.text import public_url, type_name
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.permission import Judged, Permission, match_of
-from politesse._gate.turn import Turn, TurnWait, entered_turns, granted, try_turn, try_turns
+from politesse._gate.turn import Turn, TurnWait, held_turns, publish_granted, try_turn, try_turns
 from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
 from politesse._log import GATE
 from politesse._pacing.hosts import TurnRequest
@@ -162,7 +162,7 @@ class AgentView:
             verdicts[place] = await self.check(asked[place])
 
         await asyncio.gather(*(check(place) for place, verdict in enumerate(verdicts) if verdict is None))
-        return [verdict for verdict in verdicts if verdict is not None]
+        return [verdict for verdict in verdicts if verdict is not None]  # all of them, as the type checker cannot know
 
     def filter(
         self,
@@ -250,7 +250,7 @@ class AgentView:
         if judged is not None:
             self.counted(judged[0])
         answer = try_turn(self, text, judged)
-        granted(self, answer)
+        publish_granted(self, answer)
         return answer
 
     async def try_turns(self, urls: Iterable[StrOrURL]) -> list[Turn | NotYet | Verdict]:
@@ -273,8 +273,9 @@ class AgentView:
         """
         _check_several("urls", urls, Iterable)
         self.state.check_usable()
+        # The text is used only to fetch an unknown robots.txt; any value that is not a URL has a verdict already.
         answers = await try_turns(self, [(str(url), self._judged_or_invalid(url)) for url in urls])
-        granted(self, *answers)
+        publish_granted(self, *answers)
         return answers
 
     async def datatxt(self, origin: Origin | StrOrURL, *, fields: FieldNames | None = None) -> DataTxtAnswer:
@@ -378,7 +379,8 @@ class AgentView:
         """Return the verdict on ``url``, with its permission and copy; None if a fetch is needed.
 
         The part of ``url`` before the third slash is the key of the copy. This part needs no validation, because every
-        key in the cache is a valid origin. A URL whose origin is written in another form takes the slow way.
+        key in the cache is a valid origin. A URL without a path, or whose origin is written in another form, takes the
+        slow way (``_looked_up``).
 
         Raises:
             InvalidURL: if ``url`` is not an absolute http(s) URL.
@@ -394,12 +396,14 @@ class AgentView:
             now_mono, now_wall = self.clock.monotonic(), self.clock.wall()
             if now_mono < copy.refresh_mono and now_wall < copy.refresh_wall:
                 permission = copy.permission
+                # The copy keeps the permission of the agent that asked last; see the table in ``permission.py``.
                 if (
                     not isinstance(permission, Permission)
                     or permission.agent is not self
                     or permission.policy is not state.policies.get(permission.host)
                 ):
                     permission = self._made(copy) if self._is_answered_by(copy) else None
+                # Otherwise the wall clock was set back, and the slow way moves the times of the copy.
                 if permission is not None and (permission.is_plain or now_wall - now_mono > permission.offset_s):
                     copy.used = True
                     return permission.verdict(url, url[place:], now_mono, now_wall), permission, copy
@@ -439,7 +443,7 @@ class AgentView:
         A copy that has expired, but was not replaced, is current.
         """
         state, origin = self.state, permission.origin
-        return (
+        return (  # ``entries`` first: that saves the call of ``held`` in each turn
             (state.cache.entries.get(origin.text) or state.cache.held(origin.text)) is copy
             and state.policies.get(permission.host) is permission.policy
             and (not self.purposes or self.tdm_file(origin) is permission.tdm_file)
@@ -519,7 +523,7 @@ class AgentView:
         if not permission.is_plain:
             self._heed(permission, verdict.match)
         url = url_to_request(verdict)
-        shown = url if "@" not in url and "#" not in url else public_url(url)
+        shown = url if "@" not in url and "#" not in url else public_url(url)  # without userinfo and fragment
         host, origin = permission.host, permission.origin.text
         return TurnRequest(host, origin, self.name, permission.pace, shown, permission.floor_s, check)
 
@@ -533,7 +537,7 @@ class AgentView:
             ClosedError: if the gatekeeper is closed.
         """
         state, host = self.state, origin.pacing_host
-        if state.closing is None or state.loop is not running_loop():
+        if state.closing is None or state.loop is not running_loop():  # mostly, the call is saved
             state.check_usable()
         copy = state.cache.entries.get(origin.text) or state.cache.held(origin.text)
         permission = None if copy is None else copy.permission
@@ -548,7 +552,7 @@ class AgentView:
 
     def blocking_turn(self, host: str) -> Turn | None:
         """Return a turn of the current task that has to end before the task gets another turn at a paced host."""
-        held = entered_turns()
+        held = held_turns()
         for line in self.pacer.lines(host) if held else ():
             in_line = [turn for turn in held if turn.is_in(line)]
             if len(in_line) >= line.max_concurrent:
@@ -590,9 +594,9 @@ class AgentView:
     # Making permissions.
 
     def _looked_up(self, url: str) -> Judged | None:
-        """Return the same as ``judged``, by the copy that counts now and a new permission."""
+        """Answer as ``judged`` does, without its short way: split the URL, find the copy, and make a new permission."""
         state = self.state
-        if state.closing is None:
+        if state.closing is None:  # the gate is closed
             state.check_open()
         origin, target = split(url)
         held = state.cache.held(origin.text)
@@ -602,6 +606,7 @@ class AgentView:
             return self._judged_by(settled, held, url, target)
         copy = None if held is None else self.known_copy(origin)
         if copy is None:
+            # RFC 9309 2.2.2: robots.txt itself may be requested. An invalid URL raises here, not after a fetch.
             is_robots_txt = self._match_without_file(url, target).reason is Reason.ROBOTS_TXT
             if not is_robots_txt or state.public_resolver is not None:
                 return None  # only a fetch shows whether the host has a private address
@@ -641,7 +646,7 @@ class AgentView:
     def _settled(self, origin: Origin, copy: Copy | None, usage: StatesUsage | None = None) -> Permission | None:
         """Return the permission of a host that a policy denies or exempts, or whose address is private; else None."""
         policy = self.state.policies.get(origin.pacing_host)
-        if self.state.is_private(origin):
+        if self.state.is_private(origin):  # before the policies: an exemption opens no private address
             note = f"{origin.host} is a private address, and private_addresses='deny'"
             return self._fixed(origin, copy, Reason.POLICY_DENY, note)
         if policy is None or not (policy.deny or policy.exempt):
@@ -655,6 +660,7 @@ class AgentView:
         """Return a permission with the same match for each URL; ``copy`` only states the pace."""
         basis = VerdictBasis(self.name, None, self.clock.monotonic(), usage, note)
         pace = None if copy is None else copy.rules.get(self.name)
+        # Without a file no pace is stated: empty rules end the pace of an earlier file, None would keep it in force.
         if pace is None and copy is not None and copy.answers(self.name):
             pace = self.state.no_rules
         return Permission(self, origin, pace, lambda _: WITHOUT_RULE[reason], basis)
@@ -673,11 +679,12 @@ class AgentView:
     # Denials, and demands of hosts.
 
     def denial_basis(self, permission: Permission, match: Match, target: str) -> VerdictBasis:
-        """Return the basis of a denial; its source and note name the end and the cause, if the denial has its own."""
+        """Return the basis of a denial: that of the permission, or one that states the denial's own end and cause."""
         basis, reserved = permission.basis, permission.reserved
         note, not_before = basis.note, None if reserved is None else reserved.not_before
         if match.reason not in BY_USAGE:
             not_before = None
+        # ``judged`` takes the target from the URL as it is, so the target may have a fragment.
         elif objected := objection(self.purposes, basis.site_usage, reserved, target.partition("#")[0]):
             _, note = objected
         return self._until(basis, permission.host, note, not_before)
@@ -718,10 +725,11 @@ class AgentView:
         self.publish(LongDelay(origin, delay_s, pacing.on_long_crawl_delay))
         if pacing.on_long_crawl_delay == "skip":
             note = f"{delay_s:g} s between requests, where max_crawl_delay_s={pacing.max_crawl_delay_s:g}"
+            # Counted here, because the verdict is about the origin, and no caller has it.
             raise Disallowed(self.counted(self._denied(origin.robots_url, Reason.TOO_SLOW, note, origin)))
 
     def _judged_or_invalid(self, url: object) -> Judged | Verdict | None:
-        """Return the same as ``judged``, or a verdict with INVALID_URL for any value that is not a URL; count it."""
+        """Return the same as ``judged``, or INVALID_URL for any value that is not a URL; the verdict is counted."""
         if not isinstance(url, str | URL):
             problem = f"is of type {type_name(url)}; give a str or yarl.URL"
             return self.invalid(InvalidURL(f"{url!r:.200}", problem))

@@ -181,7 +181,7 @@ class Permit(Protocol):
 OFFER_S: Final = 0.05
 """How long a callback keeps its place at the head of the line after its call, in seconds."""
 
-_KEPT_S: Final = 1.0  # how long the ticket of a fleet is kept for a callback that has lapsed
+_KEPT_S: Final = 1.0  # how long the ticket of a fleet is kept for a callback that has let its OFFER_S pass
 _FORGOTTEN_S: Final = 0.1  # an idle host is kept for at least this time, to save timers
 _RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
 _AGAIN_S: Final = 1.0  # a look-up of an address that others have cancelled is repeated after this time
@@ -276,6 +276,8 @@ class LocalPermit:
             while True:
                 if host.called is self and not hosts.closed:
                     now_mono = hosts.monotonic()
+                    # The task resumes later than it was called. An event that forbids the start takes the call back.
+                    # Without an event, the time of day, a quota, a ticket or an earlier lane may forbid it by now.
                     if not (lane.is_volatile or len(host.line) > 1) or host.may_start(self, now_mono):
                         break
                     host.uncall()
@@ -338,7 +340,7 @@ class LocalPermit:
         jitter = interval_s = 0.0  # nearly all answers do not need these values
         is_plain = status is None or status in SUCCESSES or is_served(status)
         if not is_plain or demand.backoff_s or demand.fetch_backoff_s or demand.refusal_s:
-            jitter, interval_s = hosts.jitter(), host.look(lane, now_mono, now_wall).pace.interval_s
+            jitter, interval_s = hosts.jitter(), host.reckon(lane, now_mono, now_wall).pace.interval_s
         ignored = demand.observe(status, headers, self.answered_s, now_mono, now_wall, host.options, jitter, interval_s)
         if ignored:
             hosts.reports.overruled(host.name, ignored)
@@ -351,7 +353,7 @@ class LocalPermit:
     def end(self) -> None:
         """End the request: with ``max_concurrent=1``, the interval before the next request counts from now."""
         if self.lines is not None and self.answered_s is None:
-            self.observe(None)
+            self.observe(None)  # before ``lines`` goes, because an ended permit observes nothing
         lines, self.lines = self.lines, None
         if lines is not None:
             lines.in_flight -= 1
@@ -393,8 +395,8 @@ class Watcher:
     """A callback of ``when_ready`` in line.
 
     Attributes:
-        lane: its lane.
-        order: the number of its arrival.
+        lane: the lane in which the callback waits.
+        order: the number of its arrival, which is its place in line.
         callback: called once.
         is_told: whether it was called; it may then take its permit by ``try_start``.
     """
@@ -412,19 +414,17 @@ class Lane:
     The floor is the least interval that the gate of a request demands.
 
     Attributes:
-        host: the host.
-        floor_s: the floor, in seconds.
-        scopes: the scopes of the requests.
+        scopes: the domain and the address that the requests count against, if they are limited.
         by_origin: for each requested origin, the pace that its robots.txt stated last.
         timed: the paces in ``by_origin`` if any of them depends on the time of day, otherwise empty.
         longest_s: the longest interval of the paces in ``by_origin``, at any time of day.
         stated: the pace that results from the floor, ``by_origin`` and the options; None until calculated.
         start: when the next request may start, as last reckoned.
-        is_volatile: whether the start may move without an event: by the time of day, or at the end of a quota.
+        is_volatile: whether the start may move without an event: by the time of day, at the end of a quota, in a fleet.
         ready_mono: when the next request may start by the short way; infinite for the long way.
         waiters: the waiting requests, in order.
         queued_mono: since when the lane stands in the lines of its scopes; None if it does not.
-        claims: what the process has at the Redis of its fleet: at the host, then at the scopes; empty without a fleet.
+        claims: the claims of the host and of the scopes in a fleet, in this order; empty without a fleet.
         asks_mono: from when on the lane may ask Redis for a start.
         ahead_s: how long before its start it may have a ticket.
     """
@@ -488,13 +488,15 @@ class Lane:
     def start_elsewhere(self, here: Scope, now_mono: float) -> float:
         """Return when this lane, which stands in line ``here``, may start as far as its other scopes tell.
 
-        The result is infinite if nobody can know: it is not first in another line, or a request is under way there.
-        After ``_PATIENCE_S`` such a request counts no more: long requests that overlap would starve this lane.
+        The result is infinite if that cannot be known: the lane is not first in another line, or a request is under way
+        there. A lane that has waited for ``_PATIENCE_S`` ignores such requests, or long requests that overlap would
+        starve it.
         """
         start_mono = -inf
         for scope in self.scopes:
             if scope is here:
                 continue
+            # The line has a first lane: a queued lane stands in the lines of all its scopes.
             if next(iter(scope.line)).host is not self.host:
                 return inf
             if scope.called is None and not scope.is_full:
@@ -513,8 +515,7 @@ class Host:
     """A host that has requests under way or in line, or had a request not long ago.
 
     Attributes:
-        hosts: the hosts of the process.
-        name: the name of the host.
+        name: the key under which the host is paced: its name, its address or its domain.
         options: the options of the pacer, with the limits that were set for this host.
         most: how many requests may be under way at once.
         demand: the pace and the closures that the host's answers ask for, and the time of the last request. A fetch of
@@ -530,7 +531,7 @@ class Host:
         closed_mono: the end of the closure that the last HostClosed reported; minus infinity if a turn was granted
             since.
         long_wait: the cause of the LongWait that was published last, or None.
-        claim: what the process has at the Redis of its fleet for this host; None without a fleet.
+        claim: what this process wants and has in its fleet for this host; None without a fleet.
         asker: the lane that asks Redis for a start, or has its tickets; or None.
     """
 
@@ -557,7 +558,7 @@ class Host:
 
     # Changes
 
-    def look(self, lane: Lane, now_mono: float, now_wall: float) -> Start:
+    def reckon(self, lane: Lane, now_mono: float, now_wall: float) -> Start:
         """Reckon when the next request of a lane may start, and which source binds it."""
         demand, timed, stated = self.demand, lane.timed, lane.stated
         if stated is None or timed:
@@ -580,14 +581,14 @@ class Host:
         if hosts.fleet is not None and self.demand.closing.until_mono > now_mono:
             hosts.fleet.note(self)
         for lane in self.lanes.values():
-            self.look(lane, now_mono, now_wall)
+            self.reckon(lane, now_mono, now_wall)
         if (
             called is not None
-            and not (isinstance(called, Watcher) and called.is_told)
+            and not (isinstance(called, Watcher) and called.is_told)  # ``try_start`` asks whether it may still start
             and (self.recalling or called.lane.start.ready_mono > now_mono or len(self.under_way) >= self.most)
         ):
             self.uncall()
-        if self.line or self.armed_mono is None:
+        if self.line or self.armed_mono is None:  # an idle host needs a timer, to be forgotten
             self.advance(now_mono)
 
     def uncall(self) -> None:
@@ -616,7 +617,7 @@ class Host:
                 scope.users += 1
         if request.pace is not None:
             lane.record(request.origin, request.pace)
-        self.look(lane, now_mono, self.hosts.wall())
+        self.reckon(lane, now_mono, self.hosts.wall())
         if self.line:
             self.changed(now_mono, is_noted=False)  # with the new pace, a waiter may be allowed to start sooner
         return lane
@@ -636,9 +637,10 @@ class Host:
             elif len(waiters) == 1:
                 insort(self.line, lane, key=_first_order)
         if called is None:
-            if len(self.under_way) < self.most or self.hosts.is_scoped:  # otherwise the end of a request looks
+            # A full host calls its next waiter when a request ends.
+            if len(self.under_way) < self.most or self.hosts.is_scoped:
                 self.advance(now_mono)
-        elif isinstance(called, LocalPermit) and called.order > waiter.order:
+        elif isinstance(called, LocalPermit) and called.order > waiter.order:  # a waiter that joins again goes first
             self.uncall()
             self.advance(now_mono)
 
@@ -653,7 +655,7 @@ class Host:
             if lane.queued_mono is not None:
                 lane.leave_scopes()
         elif len(self.line) > 1:
-            self.line.sort(key=_first_order)
+            self.line.sort(key=_first_order)  # the next waiter of the lane came later than that waiter
 
     def leave(self, waiter: Waiter, now_mono: float) -> None:
         """A waiter leaves the line without a permit."""
@@ -673,12 +675,12 @@ class Host:
                     waiter.fail(waiter.too_far())
 
     def may_start(self, waiter: Waiter, now_mono: float) -> bool:
-        """Return whether a waiter that was called may start: it is due, there is room, no earlier one is delayed."""
+        """Return whether a waiter that was called may start: it is due, has room, and delays no earlier waiter."""
         if self.recalling or len(self.under_way) >= self.most:
             return False
         now_wall = self.hosts.wall()
         for lane in self.line:
-            start = self.look(lane, now_mono, now_wall)
+            start = self.reckon(lane, now_mono, now_wall)
             if lane is waiter.lane:
                 is_due = start.ready_mono <= now_mono and next(iter(lane.waiters)) is waiter
                 return is_due and (self.hosts.fleet is None or self.hosts.fleet.may_use(lane, now_mono))
@@ -712,7 +714,7 @@ class Host:
         """Return the waiter that may start now; otherwise set the time of the next look, and return None."""
         hosts, fleet, look_mono, due = self.hosts, self.hosts.fleet, inf, None
         for lane in self.line if len(self.under_way) < self.most else ():
-            start = self.look(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
+            start = self.reckon(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
             due_mono = start.ready_mono if fleet is None else lane.asks_mono
             if due_mono <= now_mono:
                 if lane.scopes and not lane.enter_scopes(now_mono):
@@ -755,7 +757,8 @@ class Host:
             self.advance(now_mono, tells=True)
         elif not self.under_way and not self.recalling and self.called is None:
             self._forget_open_windows(now_mono)
-            if self.asker is not None and hosts.fleet is not None:  # a callback has lapsed: it may come by later
+            # A callback has let its OFFER_S pass, and may still come for its ticket.
+            if self.asker is not None and hosts.fleet is not None:
                 if now_mono < self.called_mono + _KEPT_S:
                     hosts.wakeups.look_at(self, self.called_mono + _KEPT_S)
                     return
@@ -790,6 +793,7 @@ class Host:
         if hosts.fleet is not None:
             permit.tickets = hosts.fleet.use(permit, now_mono)
         hosts.in_flight += 1
+        # The memory notes each start. Otherwise, with one request at a time, its end is soon enough to reckon.
         if self.most > 1 or hosts.recalls is not None:
             self.changed(now_mono)
         if self.closed_mono != NEVER:
@@ -803,7 +807,7 @@ class Host:
             self.demand.last_mono = permit.before_mono
             self.marks -= 1
 
-    def asked(self, now_mono: float) -> None:
+    def restart_interval(self, now_mono: float) -> None:
         """Let the interval before the next request count from now."""
         self.marks += 1
         self.demand.last_mono = now_mono
@@ -845,21 +849,21 @@ class Host:
 
     def ready_mono(self, lane: Lane, now_mono: float) -> float:
         """Return when a request may start, by the host and by its scopes."""
-        start = self.look(lane, now_mono, self.hosts.wall())
+        start = self.reckon(lane, now_mono, self.hosts.wall())
         return max([start.ready_mono, *(scope.ready_mono for scope in lane.scopes)])
 
     def not_yet(self, lane: Lane) -> NotYet:
         """Return when a request that has to wait may start: at its own time, or at that of an earlier waiter."""
-        # In this order: if the process stops between the readings, the time is too early, and who waits asks again. A
-        # time that is too late would make a wait of just ``max_wait_s`` too long.
+        # In this order: if the process pauses between the readings, the time is too early, and the caller asks once
+        # more. A time that is too late could exceed the ``max_wait_s`` of a caller that would get its turn in time.
         now_wall, now_mono = self.hosts.wall(), self.hosts.monotonic()
-        ready_mono, bound_by, pace, _ = self.look(lane, now_mono, now_wall)
+        ready_mono, bound_by, pace, _ = self.reckon(lane, now_mono, now_wall)
         if self.recalling and bound_by not in CLOSINGS:  # an earlier gate may have left a closure
             return NotYet(now_wall + _RECALL_S, Bound.STORE)
         if self.under_way and self.most == 1 and ready_mono <= self.demand.last_mono + pace.interval_s:
             ready_mono = now_mono  # the interval will count from the end of the request under way
         for earlier in self.line:
-            start = self.look(earlier, now_mono, now_wall)
+            start = self.reckon(earlier, now_mono, now_wall)
             if start.yields_until_mono <= now_mono and start.ready_mono > ready_mono:
                 ready_mono, bound_by = start.ready_mono, start.bound_by
         held_by = self.under_way[0].url if self.is_full else ""
@@ -879,7 +883,7 @@ class Host:
         """Return the state of the host, with the pace of the lane whose next request may start last."""
         paces, now_wall = [], self.hosts.wall()
         for lane in self.lanes.values() or (Lane(self),):
-            start = self.look(lane, now_mono, now_wall)
+            start = self.reckon(lane, now_mono, now_wall)
             paces.append((start.ready_mono, *start.pace))
         ready_mono, interval_s, bound_by = max(paces, key=itemgetter(0, 1))
         closed_until_mono, closed_by = self.demand.closing
@@ -926,7 +930,7 @@ class Host:
         rest_s = max(longest_s, demand.smoothed_s(self.options))
         until_mono = max(demand.last_mono + rest_s, demand.remembered_until_mono)
         for lane in self.lanes.values():  # a Visit-time may let a lane wait for longer
-            until_mono = max(until_mono, self.look(lane, now_mono, now_wall).ready_mono)
+            until_mono = max(until_mono, self.reckon(lane, now_mono, now_wall).ready_mono)
         if 2.0 * longest_s > self.hosts.marks.requested.kept_s:
             until_mono = max(until_mono, demand.last_mono + 2.0 * longest_s)
         return until_mono
@@ -935,7 +939,7 @@ class Host:
         """Forget idle lanes whose Visit-time has begun. Otherwise a host with disjoint windows is never forgotten."""
         now_wall = self.hosts.wall()
         for key, lane in list(self.lanes.items()):
-            opens_s = self.look(lane, now_mono, now_wall).ready_mono - now_mono
+            opens_s = self.reckon(lane, now_mono, now_wall).ready_mono - now_mono
             if lane.timed and opens_s <= _FORGOTTEN_S and len(self.lanes) > 1:
                 self.forget_lane(key)
 
@@ -949,7 +953,7 @@ class Host:
         """Add the state of an earlier process, ``passed_s`` seconds old; None if the state could not be read."""
         demand = self.demand
         if passed_s is None:
-            demand.last_mono = now_mono
+            demand.last_mono = now_mono  # a fault never makes a request too early: it counts as requested just now
         elif state is not None:
             asked_ago_s = state.asked_ago_s(passed_s, self.options.max_turn_s)
             if asked_ago_s is not None:
@@ -975,10 +979,7 @@ class Scope:
     """A limit for all hosts of a domain, or at an address. Its waiters are lanes, each with a waiter that is due.
 
     Attributes:
-        hosts: the hosts of the process.
-        kind: ``"domain"`` or ``"address"``.
-        name: the domain or the address.
-        limit: the limit.
+        kind: ``"domain"`` or ``"address"``; ``name`` is the domain or the address.
         kept: the times of the last requests to scopes that were forgotten.
         recalls: recalls the scopes of this kind from an earlier process; or None.
         under_way: the permits that have not ended, the oldest first, with the time of the last request before each.
@@ -988,7 +989,7 @@ class Scope:
         users: how many lanes have this scope; without any it is forgotten once it is due.
         recalling: whether the state from an earlier process is being read.
         armed_mono: the time of its valid entry in the heap of Wakeups; None without an entry.
-        claim: what the process has at the Redis of its fleet for this scope; None without a fleet.
+        claim: what this process wants and has in its fleet for this scope; None without a fleet.
     """
 
     hosts: Hosts
@@ -1033,12 +1034,13 @@ class Scope:
         for earlier in islice(self.line, _LOOKS):
             if earlier.host is lane.host:  # the order of the lanes of a host is that of its line
                 return True
+            # Twice, as in ``Start.yields_until_mono``: a request up to one interval long, then the interval after it.
             if earlier.start_elsewhere(self, now_mono) - 2.0 * self.limit.min_delay_s <= now_mono:
                 return False
-        return len(self.line) < _LOOKS
+        return len(self.line) < _LOOKS  # lanes that were not looked at may be earlier ones that this lane delays
 
     def await_next(self, now_mono: float) -> None:
-        """See to it that the line is looked at again when that may help; an end or a call that is taken look, too."""
+        """Set a timer for the line if only the interval keeps it waiting; other waits end with a call of the line."""
         if self.called is None and not self.is_full and self.ready_mono > now_mono:
             self.hosts.wakeups.look_at(self, self.ready_mono)
 
@@ -1047,7 +1049,7 @@ class Scope:
         for lane in list(islice(self.line, _LOOKS)):
             if self.called is not None or self.recalling or self.is_full or self.ready_mono > now_mono:
                 break
-            if lane in self.line:
+            if lane in self.line:  # an earlier step of this loop may have taken it out
                 lane.host.advance(now_mono)
         if self.line:
             self.await_next(now_mono)
@@ -1066,7 +1068,7 @@ class Scope:
 
     def look_soon(self) -> None:
         """Let the lanes in line try in the next step: the caller is in the middle of a change."""
-        if self.line or not self.users:
+        if self.line or not self.users:  # a scope without users is looked at to forget it
             self.hosts.wakeups.look_at(self, self.hosts.monotonic())
 
     def start(self, permit: LocalPermit, now_mono: float) -> None:
@@ -1083,7 +1085,7 @@ class Scope:
         """End a request. With one request at a time, the interval counts from now on."""
         del self.under_way[permit]
         if self.limit.max_concurrent == 1:
-            self.asked(now_mono)
+            self.restart_interval(now_mono)
         if self.ready_mono > now_mono:
             self.await_next(now_mono)
         else:
@@ -1092,11 +1094,11 @@ class Scope:
     def give_back(self, permit: LocalPermit) -> None:
         """End a permit that was not used for a request."""
         before_mono = self.under_way.pop(permit)
-        if self.last_mono == permit.started_mono:
+        if self.last_mono == permit.started_mono:  # otherwise a later request has set the time
             self.last_mono = before_mono
         self.look_soon()
 
-    def asked(self, now_mono: float) -> None:
+    def restart_interval(self, now_mono: float) -> None:
         """Let the interval before the next request count from now."""
         self.last_mono = now_mono
         if self.recalls is not None:
@@ -1106,7 +1108,7 @@ class Scope:
         """Count a request for robots.txt if no other request is remembered; return whether it counts."""
         counts = now_mono > self.last_mono + max(self.kept.kept_s, 2.0 * self.limit.min_delay_s)
         if counts:
-            self.asked(now_mono)
+            self.restart_interval(now_mono)
         return counts
 
     def snapshot(self, now_mono: float) -> HostStatus:
@@ -1124,7 +1126,7 @@ class Scope:
         )
 
     def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float) -> None:
-        """See ``Host.adopt``."""
+        """Add the time of the last request in an earlier process; a state that could not be read counts as one now."""
         asked_ago_s = 0.0 if passed_s is None else None
         if state is not None and passed_s is not None:
             asked_ago_s = state.asked_ago_s(passed_s, self.hosts.options.max_turn_s)
@@ -1132,7 +1134,7 @@ class Scope:
             self.last_mono = max(self.last_mono, now_mono - asked_ago_s)
 
     def state(self, of: HostState) -> HostState:
-        """See ``Host.state``."""
+        """Return the time of the last request at the moment of ``of``, which names the process and the clock."""
         is_under_way = self.limit.max_concurrent == 1 and bool(self.under_way)
         return replace(
             of, asked_s=None if self.last_mono == NEVER else of.mono - self.last_mono, under_way=is_under_way
@@ -1157,7 +1159,6 @@ class Hosts:
         waiting: how many tasks wait for a permit; callbacks do not count.
         in_flight: how many permits have not ended.
         closed: whether the pacer is closed.
-        jitter: see above.
         is_scoped: whether addresses or domains are paced, too.
         limits: the limit of each domain, of each address; the keys are ``"domain"`` and ``"address"``.
     """
@@ -1244,7 +1245,7 @@ class Hosts:
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> LocalPermit:
-        """Wait in line for a permit; see ``Pacer``.
+        """Wait in line for a permit. The place in line is that of ``instead_of``, a permit that was given back, if any.
 
         Raises:
             TooFar: if no permit comes within ``max_wait_s`` seconds; raised at once if that is certain.
@@ -1295,13 +1296,16 @@ class Hosts:
             host.grant(permit, now_mono)
             return permit
         if isinstance(called, Watcher) and called.is_told and called.lane is lane:
+            # If it is alone in line and not volatile, the checks above are enough.
             is_alone = len(host.line) == len(lane.waiters) == 1 and not (lane.is_volatile or host.recalling)
             if not is_alone and not host.may_start(called, now_mono):  # because of a change since the call
                 host.leave(called, now_mono)
                 return host.not_yet(lane)
             host.take(called)
         else:
-            if self.fleet is None or host.asker is lane:  # a request cannot wait here for Redis to be asked
+            # To join the line shows whether the permit would be called now: it may go before waiters that it does not
+            # delay. In a fleet, a request cannot wait here for Redis to be asked.
+            if self.fleet is None or host.asker is lane:
                 host.join(permit, now_mono)
             if host.called is not permit:
                 host.leave(permit, now_mono)
@@ -1372,7 +1376,7 @@ class Hosts:
         """Raise ClosedError in all waiting tasks, and call the callbacks of ``when_ready``."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = True  # first, so that no callback below gets a permit or joins a line
         self.wakeups.stop()
         self.expiry.stop()
         for recalls in (self.recalls, *self._recalls_of.values()):
@@ -1400,7 +1404,7 @@ class Hosts:
     # Requests for robots.txt
 
     async def start_fetch(self, request: TurnRequest, /, *, made: bool = False) -> LocalFetch:
-        """Wait in line for the request of a robots.txt; see ``Pacer``.
+        """Wait in line for the request of a robots.txt; if it was ``made`` already, only count it.
 
         All keys are looked up before the request. Otherwise a page could be granted before the request counts in all
         scopes.
@@ -1434,7 +1438,7 @@ class Hosts:
                 self._count(fetch, now_mono)
             return
         if now_mono > host.last_is_known_until(requested.kept_s):
-            host.asked(now_mono)
+            host.restart_interval(now_mono)
             self._count(fetch, now_mono)
         if status in FETCH_CLOSING:
             now_wall = self.wall()
@@ -1447,13 +1451,13 @@ class Hosts:
         """Let the next page wait for one interval from now."""
         now_mono, host = self.monotonic(), self._active_host(fetch)
         for kind, name in fetch.limits:
-            self._scope(kind, name).asked(now_mono)
+            self._scope(kind, name).restart_interval(now_mono)
             if self.fleet is not None:
                 self.fleet.count(f"{kind}:{name}", now_mono)
         if host is None:
             self.marks.requested.keep(fetch.host, now_mono, now_mono)
         else:
-            host.asked(now_mono)
+            host.restart_interval(now_mono)
         if self.fleet is not None:
             self._count(fetch, now_mono)
 
@@ -1545,8 +1549,8 @@ class Hosts:
     def hosts(self) -> dict[str, HostStatus]:
         """Return the state of each active host, and of each host whose pages wait after a request for robots.txt.
 
-        Busy domains and addresses with a limit are there, too. If a host and a domain or address have the same name,
-        the result holds the state of the host.
+        The result has busy domains and addresses with a limit, too. If one of them has the same name as a host, the
+        result has the state of the host.
         """
         now_mono = self.monotonic()
         hosts = chain(list(self.by_name.values()), self._resting(now_mono))
@@ -1592,7 +1596,7 @@ class Hosts:
                 left, host = permit.paced, self._host(permit.host, now_mono)
                 left.under_way.remove(permit)
                 host.under_way.append(permit)
-                host.marks = max(host.marks, left.marks)
+                host.marks = max(host.marks, left.marks)  # or ``unmark`` could take a later stamp for the permit's
                 permit.lines.in_flight -= 1
                 self.in_flight += 1
                 scopes = [self._scope(scope.kind, scope.name) for scope in permit.scopes]
@@ -1698,7 +1702,7 @@ class Hosts:
         self.reports.closed(host, now_mono, now_wall)
         called = []
         for waiter in host.in_order():
-            ready_mono = host.look(waiter.lane, now_mono, now_wall).ready_mono
+            ready_mono = host.reckon(waiter.lane, now_mono, now_wall).ready_mono
             if isinstance(waiter, Watcher):
                 if ready_mono > now_mono and not waiter.is_told:
                     waiter.is_told = True
@@ -1709,7 +1713,7 @@ class Hosts:
         host.changed(now_mono, is_noted=bool(host.line) or host.demand.closing.until_mono > now_mono)
         if host.line:
             host.on_time(now_mono)  # at once: a timer would delay each host by a millisecond
-        for callback in called:
+        for callback in called:  # last: a callback may take a turn, which must not happen amid a change
             callback()
 
     def _scope(self, kind: str, name: str) -> Scope:
@@ -1763,8 +1767,9 @@ class Hosts:
 
         def known(lookup: asyncio.Task[str] | None = None) -> None:
             if self.closed or self._looking_up.get(place) is None:
-                return  # the close calls it
-            if lookup is not None and lookup.cancelled():  # by others; a timer, because they may be ending the loop
+                return  # ``aclose`` calls it
+            # Other code has cancelled the look-up. A timer, because if the event loop is ending, a new task never runs.
+            if lookup is not None and lookup.cancelled():
                 self.clock.call_later(_AGAIN_S, known)
                 return
             del self._looking_up[place]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from politesse._gate.turn import ENTERED, Turn, TurnWait, claim_turn, entered_turns
+from politesse._gate.turn import HELD, Turn, TurnWait, claim_turn, held_turns
 from politesse._gate.view import AgentView
 from politesse._http.fields import header_pairs
 from politesse._http.redirects import REDIRECTS, resolved
@@ -138,7 +138,7 @@ def turn_for(
     Raises:
         Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: see ``AgentView.turn``.
     """
-    if ENTERED.get() and entered_turns():
+    if HELD.get() and held_turns():
         gate.state.check_usable()
         turn = claim_turn(gate.state, gate.name, lambda held: url == held or url in {spelt(held), sent_exactly(held)})
         if turn is not None:

@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse._base.checks import ConfigurationError, check_least, check_wait, wrong_type
 from politesse._base.text import needing
-from politesse._gate.turn import entered_turns, granted, hold_later
+from politesse._gate.turn import held_turns, hold_later, publish_granted
 from politesse.errors import Disallowed, InvalidURL
 from politesse.fetch._http2 import resetting
 from politesse.integrations._request import Hop, StatedAgents, check_gate, check_sent, path_of, spelt, turn_for
@@ -166,7 +166,7 @@ class PoliteRequestManager(RequestManager):
         taken = self._frontier.try_take()
         if taken is None:
             return None
-        granted(self.gate, taken[0])
+        publish_granted(self.gate, taken[0])
         request = taken[1].item
         assert request is not None  # noqa: S101 - ``_read_ahead`` puts no URL without its request
         self._handed[request.unique_key] = taken
@@ -254,7 +254,7 @@ class PoliteRequestManager(RequestManager):
 
     def _unused(self) -> list[tuple[Turn, QueuedUrl[Request]]]:
         """Return the turns that were granted for the requests of the current task, and not used yet."""
-        held = entered_turns()
+        held = held_turns()
         return [taken for taken in self._handed.values() if taken[0] in held and taken[0].is_unused]
 
     def _let_go(self, request: Request) -> None:

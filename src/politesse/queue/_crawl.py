@@ -141,6 +141,7 @@ class Crawl(Generic[Item, Response]):
         await self._dispatcher.ready()
         journal = self._dispatcher.journal
         for queued in self._dispatcher.left():
+            # The ``seen`` of the journal has the URLs of earlier runs already.
             if journal is None or self._seen is not journal.seen or not journal.is_resumed(queued):
                 self._seen.add(normal_form(queued.url))
         try:
@@ -178,6 +179,7 @@ class Crawl(Generic[Item, Response]):
 
     async def _wait_for_end(self) -> None:
         try:
+            # A loop, because a URL may be put after the last one has ended, and before this task resumes.
             while self._dispatcher.size or self._dispatcher.under_way:
                 await self._dispatcher.join()
         except (ClosedError, StoreError) as error:
@@ -245,11 +247,11 @@ class Crawl(Generic[Item, Response]):
         page = CrawlPage(queued.url, queued.item, hops, attempt, depth, put, is_sitemap=mark is not None)
         visit = Visit(queued, page, turn, self._agent.clock.wall(), self._agent.clock.monotonic())
         if room is not None:
-            await room.acquire()
+            await room.acquire()  # does not wait: the room was not locked above, in the same step
         try:
             await self._visit(visit)
         finally:
-            if room is not None and not visit.is_handed:
+            if room is not None and not visit.is_handed:  # a page keeps its place, of which there are only so many
                 room.release()
 
     async def _visit(self, visit: Visit[Item]) -> None:
@@ -294,6 +296,7 @@ class Crawl(Generic[Item, Response]):
         is_closed = self._client.is_closed or self._agent.state.closing is None
         if error is self._error:  # an error of ``seen``
             self._put_back(queued)
+        # After the call of ``handle``, a ClosedError may be about any other object of the program.
         elif is_closed or (isinstance(error, ClosedError) and not visit.is_handed):
             self._put_back(queued)
             closed = ClosedError(self._closed_message())
@@ -378,6 +381,7 @@ class Crawl(Generic[Item, Response]):
         if ends_crawl:
             self._end(error)
         if self._dispatcher.journal is not None:
+            # The next run repeats a page that ended the crawl, and other failed pages only with ``retry_failed``.
             self._dispatcher.journal.keep(visit.queued, as_failed=not ends_crawl)
         self._settle("failed", visit, error=error.problem if isinstance(error, PageFailed) else described(error))
 
@@ -407,8 +411,7 @@ class Visit(Generic[Item]):
     """The visit of a URL in a turn.
 
     Attributes:
-        queued: the URL.
-        page: the same URL, as the program sees it.
+        page: the URL of ``queued``, as the program sees it.
         turn: its turn, which may end before ``handle``.
         started_wall: the Unix time of the request.
         started_mono: the monotonic time of the request.
@@ -480,7 +483,8 @@ class RunningCounts:
                 **more,
             }
             more_of_handle = visit.result if isinstance(visit.result, dict) else {}
-            if not self._record(record | more_of_handle | record):  # the members of ``record`` come first, and win
+            # ``record`` twice: its members come first, and replace members of ``handle`` with the same names.
+            if not self._record(record | more_of_handle | record):
                 return False
         self.settle(count, visit.queued.url)
         return True

@@ -47,7 +47,7 @@ from cachetools import LRUCache
 from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task, running_loop
 from politesse._base.text import counted, shortened
-from politesse._gate.turn import ENTERED, Turn, entered_turns, granted, try_turn
+from politesse._gate.turn import HELD, Turn, held_turns, publish_granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import (
@@ -104,16 +104,13 @@ class TimeSlice:
 
 
 class Dispatcher(Generic[Item]):
-    """Keeps the queued URLs of each host and the tasks that wait, and hands out the URLs; see the module.
+    """Keeps the queued URLs of each host and the waiting tasks, and hands out the URLs; see the module.
 
     Args:
         agent: fetches, judges and grants turns; a decision is counted with each turn and each refusal.
-        on_disallowed: see PoliteQueue.
+        on_disallowed, max_refusals, retry_failed, maxsize: see PoliteQueue.
         max_unreachable_s, max_wait_s: see PoliteQueue; infinite for no limit.
-        max_refusals: see PoliteQueue.
         journal: the file that keeps the URLs; None for no file.
-        retry_failed: see PoliteQueue.
-        maxsize: see PoliteQueue.
 
     Attributes:
         hosts: maps the name of each paced host to its queue. A host is listed while it has URLs, or while tasks wait
@@ -230,7 +227,7 @@ class Dispatcher(Generic[Item]):
         """Queue the remaining URLs of an earlier run. New URLs get numbers above ``last``."""
         self.raise_failure()
         for row in rows:
-            self._puts = row.number - 1
+            self._puts = row.number - 1  # ``add`` then gives the URL the number of its row
             item: Item | None = row.item  # type: ignore[assignment] # the program put this type
             self.add(Origin.of(row.url), row.url, item, row.priority, row.trail, is_resumed=True)
         self._puts = last
@@ -284,6 +281,7 @@ class Dispatcher(Generic[Item]):
         """Return the host of ``origin`` if it has no room, else None; raise if the queue accepts no URLs."""
         self._check_open(origin)
         host = self.hosts.get(origin.pacing_host)
+        # A consumer never waits for room, because only consumers make room.
         if host is None or not 0 < self._maxsize <= host.size or self._is_consumer():
             return None
         return host
@@ -298,7 +296,7 @@ class Dispatcher(Generic[Item]):
 
     def _is_consumer(self) -> bool:
         """Return whether this task has taken a turn of this queue, or the code runs within a turn."""
-        return bool(entered_turns()) or current_task() in self.consumers
+        return bool(held_turns()) or current_task() in self.consumers
 
     def _is_seen(self, url: str) -> bool:
         """Return whether the running crawl has seen ``url``; if not, mark it as seen. False without a crawl."""
@@ -363,7 +361,7 @@ class Dispatcher(Generic[Item]):
                 self.robots.add(origin_queue)
         host = origin_queue.host
         if host.phase is not HostPhase.EMPTY and host.phase is not HostPhase.UNKNOWN:
-            return  # it waits for something else already
+            return  # the host waits for another event already, or is in the line
         if origin_queue.blocked:
             host.on(HostEvent.BLOCKED)
         elif host.is_watched:
@@ -492,18 +490,19 @@ class Dispatcher(Generic[Item]):
                 taken = self.try_take()
                 if taken is not None:
                     if self._agent.state.publisher.subscribers:
-                        granted(self._agent, taken[0], since_mono=since_mono)
+                        publish_granted(self._agent, taken[0], since_mono=since_mono)
                     return taken
                 if self.closed and not self.size:
                     raise QueueClosed("the queue was closed, and nothing is left in it")
                 if self.is_ready():
                     await asyncio.sleep(0)  # a long run of refusals must not starve the loop
                 else:
-                    if ENTERED.get() and entered_turns():
+                    if HELD.get() and held_turns():
                         self._refuse_to_wait_for_itself()
                     with self.stalls:
                         await self.workers.wait()
         finally:
+            # One task wakes at each event. This one has its turn, or was cancelled: the next one does the rest.
             if self.line or self._denied or self._unsorted:
                 self.workers.wake()
 
@@ -597,7 +596,7 @@ class Dispatcher(Generic[Item]):
     def _ask(self, queued: QueuedUrl[Item]) -> Turn | NotYet | Verdict:
         """Ask for the turn of a URL; withdraw the URL if it gets one."""
         origin_queue = queued.origin_queue
-        origin_queue.withdraw(queued)
+        origin_queue.withdraw(queued)  # first: a subscriber to the gate's events may put a URL that comes before it
         answer: Turn | NotYet | Verdict | None = None
         try:
             judged, held = self._agent.judged(queued.url), origin_queue.held
@@ -649,7 +648,7 @@ class Dispatcher(Generic[Item]):
         if not host.size:
             host.on(HostEvent.EMPTIED)
         elif host.head() is None:
-            self._move(host, HostEvent.EMPTIED)  # or BLOCKED
+            self._move(host, HostEvent.EMPTIED)  # BLOCKED, if the other URLs wait for their robots.txt
         else:
             self._patience.note_progress(host)
             self._watch(origin_queue)
@@ -723,7 +722,7 @@ class Dispatcher(Generic[Item]):
             return
         self._patience.note_progress(host)
         if turn.may_close or queued.origin_queue.may_wait_long:
-            self._move(host, HostEvent.LOOK)
+            self._move(host, HostEvent.LOOK)  # a worker then finds out whether the next URL waits too long
 
 
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
@@ -780,11 +779,11 @@ class QueueTurn(AsyncOnly, AbstractAsyncContextManager[QueuedTurn[Item], None], 
         dispatcher: hands out the turns.
     """
 
-    __slots__ = ("_dispatcher", "_entered", "_taken")
+    __slots__ = ("_dispatcher", "_is_used", "_taken")
 
     def __init__(self, dispatcher: Dispatcher[Item]) -> None:
         self._dispatcher = dispatcher
-        self._entered = False
+        self._is_used = False
         self._taken: tuple[Turn, QueuedUrl[Item]] | None = None
 
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
@@ -793,9 +792,9 @@ class QueueTurn(AsyncOnly, AbstractAsyncContextManager[QueuedTurn[Item], None], 
             raise TypeError("a turn of a queue needs 'async with queue.turn() as turn'")
 
     async def __aenter__(self) -> QueuedTurn[Item]:
-        if self._entered:
+        if self._is_used:
             raise RuntimeError("this turn was waited for already: call turn() for each 'async with'")
-        self._entered = True
+        self._is_used = True
         self._dispatcher.consumers.add(current_task())
         turn, queued = self._taken = await self._dispatcher.take()
         return QueuedTurn(turn.__enter__(), queued.item)

@@ -288,7 +288,7 @@ class PoliteSession(AsyncOnly):
                 given = options.get("headers")
                 stated = _stated_agents(session, given) if given else session.headers.getall(hdrs.USER_AGENT, ())
                 await turns.prepare(first, stated)
-                if self._closed:
+                if self._closed:  # during the wait for the turn
                     _raise_closed(method, url)
             _SENDING.set(turns)
             response = await session.request(method, url, middlewares=(*middlewares, turns), **options)
@@ -304,7 +304,7 @@ class PoliteSession(AsyncOnly):
 
     def _explain(self, error: BaseException, method: str, url: StrOrURL) -> None:
         """If possible, raise an error with a better explanation than the error of aiohttp."""
-        if type(error) is aiohttp.InvalidUrlClientError:  # the error is not about a redirect
+        if type(error) is aiohttp.InvalidUrlClientError:  # not a subclass: aiohttp raises one for a redirect
             raise explained(error, url) from None
         # aiohttp raises a RuntimeError if its session was closed during the wait for the turn.
         if type(error) is RuntimeError and (self._closed or self.session.closed):
