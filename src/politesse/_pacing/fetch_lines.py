@@ -3,7 +3,7 @@
 Requests for robots.txt to one host run one at a time. No pause is needed between the first two of these requests.
 Further requests wait for the floor: the longer ``min_delay_s`` of the pacer and the gate. Requests for robots.txt and
 requests for pages do not wait for each other, with three exceptions. During a closure of the host, neither kind may
-start. ``FetchPermit.opened`` begins the interval of pages. After a long idle time, a request for robots.txt begins this
+start. ``LocalFetch.opened`` begins the interval of pages. After a long idle time, a request for robots.txt begins this
 interval, too. The requests for robots.txt of a host stand in one line, first come, first served:
 
     waits in line -> holds the place -> waits for the floor, unless the host is fresh -> is sent -> leaves the place
@@ -104,7 +104,7 @@ class FetchLines:
 
 @dataclass(slots=True, eq=False)
 class LocalFetch:
-    """Permission for one request for robots.txt; see ``FetchPermit``.
+    """Permission for one request for robots.txt.
 
     Attributes:
         pacer: the pacer that granted it.

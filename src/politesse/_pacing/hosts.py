@@ -301,7 +301,7 @@ class LocalPermit:
         """
         host = self.paced
         if host.ready_mono(self.lane, now_mono) > now_mono + max_wait_s:
-            host.advance(now_mono)
+            host.advance(now_mono)  # sets the time to forget a host that is only asked about
             raise self.too_far()
         if host.claim is not None and max_wait_s == 0.0:
             return None
@@ -1289,7 +1289,7 @@ class Hosts:
         lane = self._lane(request, now_mono)
         host, called = lane.host, lane.host.called
         if len(host.under_way) >= host.most or (lane.start.ready_mono > now_mono and not lane.is_volatile):
-            host.advance(now_mono)
+            host.advance(now_mono)  # as in ``LocalPermit._alarm``
             return host.not_yet(lane)
         permit = LocalPermit(lane, request.url, next(self._orders))
         if lane.ready_mono <= now_mono and not host.line:
@@ -1427,7 +1427,7 @@ class Hosts:
 
     def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
         """Record an answer to a request for robots.txt. The interval restarts only if the host was idle for long."""
-        now_mono, requested = self.monotonic(), self.marks.requested
+        now_mono, requested, key = self.monotonic(), self.marks.requested, f"{self.options.key}:{fetch.host}"
         for kind, name in fetch.limits:
             if self._scope(kind, name).fetched(now_mono) and self.fleet is not None:
                 self.fleet.count(f"{kind}:{name}", now_mono)
@@ -1435,11 +1435,13 @@ class Hosts:
         if host is None:
             if now_mono - requested.look_up(fetch.host) > requested.kept_s:  # an earlier request still counts otherwise
                 requested.keep(fetch.host, now_mono, now_mono)
-                self._count(fetch, now_mono)
+                if self.fleet is not None:
+                    self.fleet.count(key, now_mono)
             return
         if now_mono > host.last_is_known_until(requested.kept_s):
             host.restart_interval(now_mono)
-            self._count(fetch, now_mono)
+            if self.fleet is not None:
+                self.fleet.count(key, now_mono)
         if status in FETCH_CLOSING:
             now_wall = self.wall()
             ignored = host.demand.observe_fetch(headers, elapsed_s, now_mono, now_wall, host.options)
@@ -1458,11 +1460,6 @@ class Hosts:
             self.marks.requested.keep(fetch.host, now_mono, now_mono)
         else:
             host.restart_interval(now_mono)
-        if self.fleet is not None:
-            self._count(fetch, now_mono)
-
-    def _count(self, fetch: LocalFetch, now_mono: float) -> None:
-        """Let a request for robots.txt count in all processes."""
         if self.fleet is not None:
             self.fleet.count(f"{self.options.key}:{fetch.host}", now_mono)
 

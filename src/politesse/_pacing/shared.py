@@ -245,7 +245,7 @@ def _oldest_memory(shares: Iterable[GateShare], scope: str) -> HostMemory | None
 
 @dataclass(eq=False, repr=False)
 class GateShare:
-    """The share of a gate in a pacer, which it joins at its first use; see ``Pacer``.
+    """The share of a gate in a pacer, which it joins at its first use; see ``Hosts``.
 
     Args:
         find: returns the SharedPacer.
@@ -288,7 +288,7 @@ class GateShare:
         return (self.pacer if self._open is None else self._open).try_start(request)
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> Sequence[Permit | NotYet]:
-        """Return the permits that are free now; see ``Pacer``."""
+        """Return the permits that are free now; see ``Hosts``."""
         answers = await (self.pacer if self._open is None else self._open).try_starts(requests)
         if self._closed:  # the permit was granted during the close
             give_back_all(answers)
@@ -298,7 +298,7 @@ class GateShare:
     async def start(
         self, request: TurnRequest, max_wait_s: float | None = None, instead_of: Permit | None = None, /
     ) -> Permit:
-        """Wait in line for a permit, behind the requests of all gates; see ``Pacer``."""
+        """Wait in line for a permit, behind the requests of all gates; see ``Hosts``."""
         # ``aclose`` cancels the task. An asyncio.timeout would do the same, but cost each turn ten calls.
         pacer, task = (
             self.pacer if self._open is None else self._open,
