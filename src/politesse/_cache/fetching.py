@@ -196,7 +196,7 @@ class _Trip:
 
 @dataclass(slots=True, eq=False)
 class PacedFetcher:
-    """Fetches robots.txt within the pace of its host; see ``Pacer.start_fetch``.
+    """Fetches robots.txt within the pace of its host; see ``Hosts.start_fetch``.
 
     It follows redirects itself, and each hop is paced at its own host. A closed host gets no request for robots.txt
     either. A host is closed when it answers 429, 503 with Retry-After, or 503 as the target of a redirect. If the
