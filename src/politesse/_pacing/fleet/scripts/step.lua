@@ -144,7 +144,7 @@ if ARGV[11] then
     if kind == 'wait' and is_far and bound ~= fields.why and (not claimer or claimer == owner or mine < since) then
         set('claim', string.format('%s %.0f %.0f', owner, math.max(0, mine), now + wait + grace))
     elseif kind == 'wait' and claimer and bound ~= fields.why then -- its turn is far off: let it ask less often
-        wait = math.max(wait, math.min((get('lag') - waited) / 2 - interval - 2 * grace, 8 * interval))
+        wait = math.max(wait, math.min((get('lag') - waited) * 0.75 - interval - 2 * grace, 8 * interval))
     end
 end
 
