@@ -25,7 +25,8 @@ A flight passes through these steps. It ends in a new copy, unless the request i
 - If several processes share a LeasingStore, a load waits while another process fetches the file (see ``records``), and
   a refresh uses a record that another process has stored meanwhile.
 - The body of a robots.txt is kept in memory only if it is needed again and no store has it: see ``keeps_bodies``. An
-  agent whose rules were not read from a dropped body causes one new fetch of the origin.
+  agent whose rules were not read from a dropped body causes one new fetch of the origin. A file that comes from a store
+  during a 429 keeps its body until its rules are read, because the store may fail before that.
 - The total size of the copies is limited. The eviction is "second chance": a hit only sets ``used``, and does not move
   the copy. As long as a task or a queue holds an evicted copy, it is found again. So each of many waiters goes on, even
   if the cache has room for one copy only. Without a store, the copies that were evicted last are held for a while, or
@@ -374,8 +375,8 @@ class FileCache(ABC):
     def _finish(self, flight: Flight, copy: Copy) -> None:
         """Keep the copy of a flight in place of the earlier copy, and give it to all waiters."""
         key, body = flight.key, copy.body
-        if not self.keeps_bodies:
-            copy.body = None  # before the copy is weighed
+        if not self.keeps_bodies and (copy.file or copy.answer is None):
+            copy.body = None  # before the copy is weighed; a file that was only read from a store may serve later
         if not self._closed:
             self._evicted.pop(key, None)
             if (before := self.entries.pop(key, None)) is not None:

@@ -764,6 +764,20 @@ async def test_answer_that_is_being_stored_when_its_origin_is_forgotten_does_not
         assert gate.asked == []
 
 
+async def test_file_that_a_429_left_unread_serves_though_its_store_fails() -> None:
+    clock, store = ManualClock(autojump=True), FailingStore({}, fail=raises(StoreError("broken")))
+    answers: Answers = {SITE: [lasting(60, PRIVATE), 429, 503]}
+    async with ScriptedGate(answers, clock=clock, store=store) as gate:
+        assert await gate.check(PAGE)
+        await clock.sleep(100.0)
+        assert not await gate.check(PAGE)
+        store.methods.add("get")
+        await clock.sleep(4_000.0)
+        assert await gate.check(PAGE)
+        assert not await gate.check(f"{SITE}/private")
+        assert len(gate.asked) == 3
+
+
 async def test_cancellation_during_a_failure_of_the_store_leaves_no_error() -> None:
     class BrokenStore(FailingStore):
         async def delete(self, key: str, /) -> None:

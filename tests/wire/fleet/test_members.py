@@ -141,7 +141,8 @@ async def test_refusal_of_one_of_several_requests_keeps_the_next_start_of_all_ot
     one, other = fleet.member(options), fleet.member(options)
     permit = await one.start(wants())
     waiting = asyncio.create_task(other.start(wants(), 5.0))
-    await asyncio.sleep(0.3)  # the wait of the other process is half over
+    await asyncio.sleep(0)
+    assert await other.closed_until(HOST) is None  # Redis has told the other process to wait
     finish(permit, 429)
     with pytest.raises(TooFar, match="by backoff"):
         await waiting
