@@ -51,8 +51,9 @@ for each other. A later lane may go first if the earlier one has to wait elsewhe
 
 A waiter is a task, or a callback of ``when_ready``. Callbacks are called by the timer, at the end of a recall, and at
 the close; never amid a change. A callback has OFFER_S to take its permit by ``try_start``; then it leaves the line, and
-the next waiter is called. A permit gets its start time (its stamp) when it is granted, not when its waiter is called: a
-task may resume late.
+the next waiter is called. If nobody else waits, it keeps its place for longer: while a queue has more ready hosts than
+workers, its hosts need not be forgotten and made anew. A permit gets its start time (its stamp) when it is granted, not
+when its waiter is called: a task may resume late.
 """
 
 from __future__ import annotations
@@ -181,6 +182,7 @@ class Permit(Protocol):
 OFFER_S: Final = 0.05
 """How long a callback keeps its place at the head of the line after its call, in seconds."""
 
+_ALONE_S: Final = 10.0  # the same if nobody else waits, so long as neither a scope nor a fleet keeps a place for it
 _KEPT_S: Final = 1.0  # how long the ticket of a fleet is kept for a callback that has let its OFFER_S pass
 _FORGOTTEN_S: Final = 0.1  # an idle host is kept for at least this time, to save timers
 _RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
@@ -640,9 +642,15 @@ class Host:
             # A full host calls its next waiter when a request ends.
             if len(self.under_way) < self.most or self.hosts.is_scoped:
                 self.advance(now_mono)
-        elif isinstance(called, LocalPermit) and called.order > waiter.order:  # a waiter that joins again goes first
-            self.uncall()
-            self.advance(now_mono)
+        elif isinstance(called, LocalPermit):
+            if called.order > waiter.order:  # a waiter that joins again goes first
+                self.uncall()
+                self.advance(now_mono)
+        elif called.is_told:  # it was alone in line until now
+            if self._lapses_mono(called) <= now_mono:
+                self.leave(called, now_mono)
+            else:
+                self.hosts.wakeups.look_at(self, self._lapses_mono(called))
 
     def take(self, waiter: Waiter) -> None:
         """Take a waiter out of the line; its place in the scopes stays."""
@@ -695,7 +703,7 @@ class Host:
         called = self.called
         if called is not None:
             if isinstance(called, Watcher) and called.is_told:  # it might never take its permit
-                self.hosts.wakeups.look_at(self, self.called_mono + OFFER_S)
+                self.hosts.wakeups.look_at(self, self._lapses_mono(called))
         elif self.line:
             self.called = waiter = self._first_due(now_mono)
             if isinstance(waiter, LocalPermit):
@@ -748,7 +756,7 @@ class Host:
             if not called.is_told:
                 self._tell(called, now_mono)
                 return
-            if self.called_mono + OFFER_S <= now_mono:
+            if self._lapses_mono(called) <= now_mono:
                 self.uncall()
                 self.take(called)
         if self.line:
@@ -773,9 +781,14 @@ class Host:
         called.is_told, self.called_mono = True, now_mono
         called.callback()
         if self.called is called:
-            self.hosts.wakeups.look_at(self, now_mono + OFFER_S)
+            self.hosts.wakeups.look_at(self, self._lapses_mono(called))
         else:
             self.advance(now_mono)
+
+    def _lapses_mono(self, called: Watcher) -> float:
+        """Return until when a callback that was told keeps its place."""
+        is_alone = len(self.line) == len(called.lane.waiters) == 1 and not called.lane.scopes and self.claim is None
+        return self.called_mono + (_ALONE_S if is_alone else OFFER_S)
 
     # Requests under way
 
@@ -929,18 +942,19 @@ class Host:
         demand, now_wall, longest_s = self.demand, self.hosts.wall(), self.longest_s
         rest_s = max(longest_s, demand.smoothed_s(self.options))
         until_mono = max(demand.last_mono + rest_s, demand.remembered_until_mono)
-        for lane in self.lanes.values():  # a Visit-time may let a lane wait for longer
-            until_mono = max(until_mono, self.reckon(lane, now_mono, now_wall).ready_mono)
+        for lane in self.lanes.values():
+            if lane.timed or self.claim is not None:  # a Visit-time or the fleet may let it wait for longer
+                until_mono = max(until_mono, self.reckon(lane, now_mono, now_wall).ready_mono)
         if 2.0 * longest_s > self.hosts.marks.requested.kept_s:
             until_mono = max(until_mono, demand.last_mono + 2.0 * longest_s)
         return until_mono
 
     def _forget_open_windows(self, now_mono: float) -> None:
         """Forget idle lanes whose Visit-time has begun. Otherwise a host with disjoint windows is never forgotten."""
-        now_wall = self.hosts.wall()
-        for key, lane in list(self.lanes.items()):
-            opens_s = self.reckon(lane, now_mono, now_wall).ready_mono - now_mono
-            if lane.timed and opens_s <= _FORGOTTEN_S and len(self.lanes) > 1:
+        timed = [key for key, lane in self.lanes.items() if lane.timed]
+        for key in timed if len(self.lanes) > 1 else ():
+            opens_s = self.reckon(self.lanes[key], now_mono, self.hosts.wall()).ready_mono - now_mono
+            if opens_s <= _FORGOTTEN_S and len(self.lanes) > 1:
                 self.forget_lane(key)
 
     def forget_lane(self, key: tuple[object, ...]) -> None:
