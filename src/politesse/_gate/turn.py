@@ -207,7 +207,10 @@ class Turn:
         return self._state is state
 
     def __enter__(self) -> Self:
-        held = held_turns() if HELD.get() else ()
+        references = HELD.get()
+        if references and references is self._references:
+            return self  # the task has entered it already, and no other turn since
+        held = held_turns() if references else ()
         if self not in held:
             self._references = (*map(ref, held), ref(self))
             if self._permit is not None:  # an ended turn holds no host
@@ -309,10 +312,11 @@ def holds_turn_at(host: str) -> bool:
     return any(Origin.of(turn.url).pacing_host == host for turn in held_turns())
 
 
-def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> Turn | None:
+def claim_turn(held: Sequence[Turn], state: GateState, agent: str, is_for: Callable[[str], bool]) -> Turn | None:
     """Claim a turn that the current task holds and has not used.
 
     Args:
+        held: the turns that the current task holds.
         state: the state of the gatekeeper that granted the turn.
         agent: the product tokens for which the turn was granted, joined by commas.
         is_for: returns whether a turn for this URL fits the request.
@@ -324,7 +328,7 @@ def claim_turn(state: GateState, agent: str, is_for: Callable[[str], bool]) -> T
         ConfigurationError: if each turn that fits the request was granted for another agent.
     """
     other = None
-    for turn in reversed(held_turns()):
+    for turn in reversed(held):
         if turn.is_of(state) and turn.is_unused and is_for(turn.url):
             if turn.verdict.agent == agent:
                 turn.claim()

@@ -138,9 +138,9 @@ def turn_for(
     Raises:
         Disallowed, InvalidURL, TooFar, TurnHeld, ClosedError: see ``AgentView.turn``.
     """
-    if HELD.get() and held_turns():
+    if HELD.get() and (held := held_turns()):
         gate.state.check_usable()
-        turn = claim_turn(gate.state, gate.name, lambda held: url == held or url in {spelt(held), sent_exactly(held)})
+        turn = claim_turn(held, gate.state, gate.name, lambda of: url == of or url in {spelt(of), sent_exactly(of)})
         if turn is not None:
             return _claimed(gate, turn, url)
     return TurnWait(gate, url, max_wait_s, exempt).take()
