@@ -135,6 +135,22 @@ async def test_a_waiter_of_a_host_that_is_due_waits_for_no_timer() -> None:
         clock.advance(0.0007)
 
 
+async def test_the_host_of_a_callback_that_is_alone_in_line_is_kept_for_ten_seconds() -> None:
+    clock = ManualClock()
+    pacer = Hosts(PacingOptions(min_delay_s=0.0), clock=clock)
+    for taken_after_s in (9.9, None):
+        called = asyncio.Event()
+        pacer.when_ready(wants(), called.set)
+        clock.advance(0.0)
+        assert called.is_set()
+        clock.advance(taken_after_s or 9.9)
+        assert len(pacer) == 1
+        if taken_after_s is not None:
+            finish(take(pacer))
+    clock.advance(0.3)
+    assert len(pacer) == 0
+
+
 # An event loop that stood still: nothing starts early, and no host is reported for the time that it could not use.
 
 

@@ -990,6 +990,22 @@ async def test_a_watcher_that_was_called_keeps_its_place_for_a_moment(near: Desk
     assert waiting.done()
 
 
+async def test_a_watcher_that_lets_its_place_pass_delays_nobody(near: Desk) -> None:
+    await near.visit()
+    called = near.watch()
+    await near.pass_time(1.02)
+    assert called
+    for waited_s in (0.02, 3.0):
+        await near.pass_time(waited_s)
+        waiting = near.ask("second")
+        await near.pass_time(0.08 if waited_s < 1.0 else 0.02)
+        assert waiting.done()
+        await near.end(waiting.result(), 200)
+        called = near.watch()
+        await near.pass_time(1.02)
+        assert called
+
+
 async def test_a_permit_that_was_given_back_keeps_its_place(desk: Desk) -> None:
     for status in (200, 503):
         host = f"host{status}.example"
