@@ -68,6 +68,10 @@ class State:
             until = -inf if copy.body is None else max(until, copy.at + DAY_S)
         return copy if now < until + EPS_S else None
 
+    def is_closed(self, now: float) -> bool:
+        """Return whether the site is closed until its robots.txt comes: there was none yet, or the last one failed."""
+        return self.usable(now) is None and bool(self.trouble or not self.answered)
+
 
 @dataclass
 class OriginFacts:
@@ -78,6 +82,7 @@ class OriginFacts:
     pending: str = ""  # the target of a redirect whose answer has not come
     waits_since: float = inf  # since when the request of that target waits; infinite once it is sent
     forgotten: float = -inf
+    renewed: float = inf  # when the last request began, if the site was open by then; else infinite
 
     @property
     def now(self) -> State:
@@ -401,6 +406,7 @@ class Judge:
             self.find(f"{fetch.url} is requested though a policy denies its host")
         owner.hops, owner.pending = [fetch.url], ""
         state = owner.now
+        owner.renewed = inf if state.is_closed(now) else now
         due = state.retry
         if state.trouble == "" and state.copy is not None and self.agents == 1:
             due = state.copy.at + self.cache.refresh_after * state.copy.lifetime_s
@@ -467,7 +473,8 @@ class Judge:
         if trouble == "busy" and split(facts.hops[-1])[1] == name and state.usable(now) is not None:
             # While an older copy permits pages, they wait until robots.txt may be fetched again, which has its jitter.
             self.close_at_latest(host, min(1.1 * backoff_s, self.cache.retry_max_s))
-        if not trouble and not shared and before.usable(now) is None and (before.trouble or not before.answered):
+        # The program may have forgotten the copy of a site that was open when the request began.
+        if not trouble and not shared and before.is_closed(now) and facts.forgotten < facts.renewed:
             host.opened.append(now)
         host.stated_s = max([host.stated_s, *(self.stated_s(copy, tokens) for tokens in self.tokens.values())])
         host.busy_until = now

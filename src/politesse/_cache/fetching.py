@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
+from politesse._base.constants import AGREE_S
 from politesse._base.tasks import is_ended_from_outside
 from politesse._base.text import described
 from politesse._cache.admission import Admission, GivenUp
@@ -51,6 +52,7 @@ CLOSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 1_000)})
 _TARGETS_BYTES: Final = 4 * 1024 * 1024  # limits the size of all kept answers; a larger answer is not kept
 _ANSWER_BYTES: Final = 1_500
 _ORIGIN_BYTES: Final = 150
+_SOON_S: Final = 2.0 * AGREE_S  # a host that opens so soon is waited for: a failure has to hold for longer
 
 
 def fault_of_fetcher(error: BaseException, request: FetchRequest, publisher: Publisher) -> FetchFault:
@@ -289,12 +291,13 @@ class PacedFetcher:
         policy = self.policies.get(host)
         if policy is not None and policy.deny and not hop.first_url:  # it was set while this request waited
             return FetchFault(FaultKind.HOST_CLOSED, f"a policy denies all requests to {host}", hop.url)
-        closed_until_wall = await trip.pacer.closed_until(host)
-        if closed_until_wall is None:
-            return None
-        detail = f"no request is sent to {host} until it opens again"
-        wait_s = closed_until_wall - self.clock.wall()
-        return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
+        while (closed_until_wall := await trip.pacer.closed_until(host)) is not None:
+            wait_s = closed_until_wall - self.clock.wall()
+            if wait_s > _SOON_S:
+                detail = f"no request is sent to {host} until it opens again"
+                return FetchFault(FaultKind.HOST_CLOSED, detail, hop.url, retry_after_s=wait_s)
+            await self.clock.sleep(max(wait_s, 0.001))
+        return None
 
     async def _send(
         self,
@@ -327,16 +330,15 @@ class PacedFetcher:
             ):
                 status, headers = result.status, result.headers
         finally:
-            elapsed_s = self.clock.monotonic() - started_mono
-            trip.seconds += elapsed_s
+            trip.seconds += self.clock.monotonic() - started_mono
             if last.pacing_host == host:
-                permit.end(status, headers, elapsed_s)
+                permit.end(status, headers)
             else:
                 permit.end()
         if last.pacing_host != host:
             turn = TurnRequest(last.pacing_host, last.text, "", None, result.final_url)
             answered = await trip.pacer.start_fetch(turn, made=True)
-            answered.end(status, headers, elapsed_s)
+            answered.end(status, headers)
             trip.permits.append(answered)
         return result
 

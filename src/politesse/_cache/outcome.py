@@ -626,16 +626,18 @@ def _trouble(
         asked_s = result.retry_after_s
     else:  # the larger one: the file cannot be fetched again before its host opens
         asked_s = max(retry_after_s(result.headers, now_wall) or 0.0, result.closed_s)
-    # A closed host got no request, so the failure does not count. The next request follows when the host opens.
+    # A closed host got no request, so the failure does not count. The next request follows when the host opens, and not
+    # later: in report mode, pages start then as well.
     opens = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED and asked_s is not None
     failures = 1 if before is None else before.failures + (not opens)
     # A host that answers 429 is not unreachable: the two states count their days separately.
     since_wall = before.since_wall if before is not None and before.result is meaning else now_wall
-    wait_s = max(asked_s or 0.0, _MIN_RETRY_S)
+    wait_s = asked_s or 0.0
     if not opens:
         # The exponent is bounded, so that a year of failures does not overflow.
         backoff_s = min(policy.options.retry_min_s * 2.0 ** min(failures - 1, 32), policy.options.retry_max_s)
-        wait_s = max(wait_s, min(backoff_s * (1.0 + _JITTER * jitter), policy.options.retry_max_s))
+        backoff_s = min(backoff_s * (1.0 + _JITTER * jitter), policy.options.retry_max_s)
+        wait_s = max(wait_s, backoff_s, _MIN_RETRY_S)
     retry_wall = now_wall + min(wait_s, _MAX_RETRY_S)
     fault = fault_in_words(result)
     return Trouble(meaning, result.status, result.final_url, fault, since_wall, now_wall, failures, retry_wall)

@@ -73,7 +73,8 @@ class Permission(Kept):
         match: returns the match of a request target of the origin.
         basis: the attributes that the verdicts at this origin share.
         policy: the policy of this crawler for the host, if any.
-        pace: the rules that state the pace: empty rules if there is no robots.txt, None if robots.txt is unknown.
+        pace: the rules that state the pace: empty rules if there is no robots.txt, None if robots.txt is unknown or
+            could not be fetched.
         longest_s: the longest interval that ``pace`` states, in seconds; infinite if it depends on the time of day.
         floor_s: the least time between two requests of this gate to the host, in seconds.
         offset_s: if the wall clock minus the monotonic clock is at most this, the wall clock was set back. Minus

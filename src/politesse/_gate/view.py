@@ -41,6 +41,7 @@ from politesse.origin import Origin, StrOrURL, split, url_text
 from politesse.usage.model import Purpose
 from politesse.verdict import (
     BY_USAGE,
+    CLOSED,
     WITHOUT_RULE,
     Bound,
     Reason,
@@ -638,7 +639,10 @@ class AgentView:
         if self.purposes:
             match = partial(match_of_use, match, partial(objection, self.purposes, usage, reserved))
         basis = VerdictBasis(self.name, copy.source, copy.confirmed_mono, usage, digest=copy.rules.digest)
-        permission = Permission(self, copy.origin, state.no_rules if rules is None else rules, match, basis, reserved)
+        pace = rules
+        if rules is None and copy.result not in CLOSED:  # while robots.txt is unreachable, its last pace stays in force
+            pace = state.no_rules
+        permission = Permission(self, copy.origin, pace, match, basis, reserved)
         if not self._reads_tdm:  # a permission that the copy kept would keep its tdmrep.json as well
             copy.permission = permission
         return permission

@@ -212,14 +212,15 @@ class Demand:
             self.refusal_s = _halved(self.refusal_s, options.refused_min_s)
 
     def observe_fetch(
-        self, headers: Mapping[str, str], elapsed_s: float, now_mono: float, now_wall: float, options: PacingOptions
+        self, headers: Mapping[str, str], now_mono: float, now_wall: float, options: PacingOptions
     ) -> tuple[IgnoredHeader, ...]:
         """Record a 429 or 503 to a request for robots.txt.
 
         No jitter is added: robots.txt is fetched again right after this backoff, and the host must be open by then.
         """
         first_s, longest_s = _first_fetch_s(options), _longest_s(options, _LONGEST_FETCH_S)
-        self.fetch_backoff_s = self._doubled(self.fetch_backoff_s, first_s, longest_s, now_mono - elapsed_s, now_mono)
+        # A host gets one such request at a time, so each began after the answer to the one before.
+        self.fetch_backoff_s = min(max(first_s, 2.0 * self.fetch_backoff_s), longest_s)
         own = Pace(self.fetch_backoff_s, Bound.BACKOFF)
         return self._close(headers, self.fetch_backoff_s, own, now_mono, now_wall, options)
 

@@ -121,13 +121,11 @@ class LocalFetch:
     lines: FetchLines | None
     limits: Sequence[tuple[str, str]] = ()
 
-    def end(
-        self, status: int | None = None, headers: Mapping[str, str] | None = None, elapsed_s: float = 0.0, /
-    ) -> None:
+    def end(self, status: int | None = None, headers: Mapping[str, str] | None = None, /) -> None:
         """End the request; its answer may close the host."""
         if self.lines is not None:
             self.lines.leave(self.host, sent=True)
-        self.pacer.fetched(self, status, headers or {}, elapsed_s)
+        self.pacer.fetched(self, status, headers or {})
 
     def give_back(self) -> None:
         """End the permit without a request."""

@@ -1439,7 +1439,7 @@ class Hosts:
             self._check_open(request)
         return fetch
 
-    def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str], elapsed_s: float) -> None:
+    def fetched(self, fetch: LocalFetch, status: int | None, headers: Mapping[str, str]) -> None:
         """Record an answer to a request for robots.txt. The interval restarts only if the host was idle for long."""
         now_mono, requested, key = self.monotonic(), self.marks.requested, f"{self.options.key}:{fetch.host}"
         for kind, name in fetch.limits:
@@ -1458,7 +1458,7 @@ class Hosts:
                 self.fleet.count(key, now_mono)
         if status in FETCH_CLOSING:
             now_wall = self.wall()
-            ignored = host.demand.observe_fetch(headers, elapsed_s, now_mono, now_wall, host.options)
+            ignored = host.demand.observe_fetch(headers, now_mono, now_wall, host.options)
             host.changed(now_mono)
             self.reports.overruled(host.name, ignored)
             self.reports.closed(host, now_mono, now_wall, fetch.url, status)

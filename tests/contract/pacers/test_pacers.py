@@ -201,7 +201,7 @@ class Desk:
         robots = asyncio.ensure_future(self.start_fetch())
         await self.pass_time(0.0)
         permit = await robots
-        permit.end(status, {}, 0.1)
+        permit.end(status, {})
         if opened:
             permit.opened()
         await settle()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any, Final
 
 import pytest
@@ -168,6 +169,34 @@ async def test_robots_txt_is_fetched_when_its_host_opens_though_the_wall_clock_i
             assert gate.fetcher.count(other) == 1
             assert not turn.verdict.denied_by_reason
             assert gate.clock.monotonic() == pytest.approx(201.0)
+
+
+async def test_robots_txt_refused_just_before_its_host_opens_comes_before_the_page_in_report_mode() -> None:
+    other = f"{SITE}:8443"
+    for before_s in (0.5, 0.01):
+        async with ScriptedGate({SITE: "", other: ""}, jumps=True, mode="report") as gate:
+            async with gate.turn(f"{SITE}/") as turn:
+                turn.observe(429, {"Retry-After": "100"})
+            closed_until = gate.clock.monotonic() + 100.0
+            await gate.clock.sleep(100.0 - before_s)
+            await gate.check(f"{other}/page")
+            async with gate.turn(f"{other}/page") as turn:
+                assert gate.fetcher.count(other) == 1
+                assert not turn.verdict.denied_by_reason
+                assert closed_until <= gate.clock.monotonic() <= closed_until + 1.01
+
+
+async def test_pace_of_the_last_robots_txt_stays_in_force_while_it_is_unreachable_in_report_mode() -> None:
+    slow = "User-agent: *\nCrawl-delay: 20"
+    async with ScriptedGate({SITE: [slow, 503]}, jumps=True, mode="report") as gate:
+        starts = []
+        for place in range(4):
+            async with gate.turn(f"{SITE}/{place}") as turn:
+                starts.append(gate.clock.monotonic())
+            if place == 0:
+                await gate.forget(SITE)
+        assert turn.verdict.reason is Reason.UNREACHABLE
+        assert all(after - before >= 20.0 for before, after in pairwise(starts))
 
 
 async def test_denied_host_with_too_slow_a_pace_is_refused_in_report_mode_as_well() -> None:

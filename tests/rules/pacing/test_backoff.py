@@ -205,21 +205,31 @@ def test_a_robots_txt_that_is_refused_closes_the_host_for_as_long_as_it_is_not_f
     for least_s, first_s in ((10.0, 60.0), (60.0, 60.0), (120.0, 120.0), (1.0, 6.0), (7200.0, 7200.0)):
         backoff, options, now = Demand(), PacingOptions(backoff_min_s=least_s), NOW
         for number in range(12):
-            backoff.observe_fetch({}, 0.1, now, now, options)
+            backoff.observe_fetch({}, now, now, options)
             assert backoff.closing.until_mono - now == min(first_s * 2**number, max(3600.0, least_s)), least_s
             now += DAY_S
         observe(backoff, *[200] * 12, after_s=now - NOW, options=options)
-        backoff.observe_fetch({"retry-after": "5"}, 0.1, now, now, options)
+        backoff.observe_fetch({"retry-after": "5"}, now, now, options)
         assert backoff.closing == (now + first_s, Bound.RETRY_AFTER), least_s
 
 
 def test_the_backoff_of_a_robots_txt_and_of_pages_are_two() -> None:
     backoff = Demand()
-    backoff.observe_fetch({}, 0.1, NOW, NOW, OPTIONS)
+    backoff.observe_fetch({}, NOW, NOW, OPTIONS)
     observe(backoff, 503, after_s=100.0)
     assert closed_s(backoff) == 110.0
-    backoff.observe_fetch({}, 0.1, NOW + 200.0, NOW, OPTIONS)
+    backoff.observe_fetch({}, NOW + 200.0, NOW, OPTIONS)
     assert closed_s(backoff) == 320.0
+
+
+def test_a_refused_robots_txt_beside_a_page_leaves_the_backoff_of_pages_to_double() -> None:
+    backoff = after(503)
+    backoff.observe_fetch({}, NOW + 100.05, NOW, OPTIONS)
+    observe(backoff, 503, after_s=100.1)  # its request began at 100.0
+    assert backoff.backoff_s == 20.0
+    backoff = after(503, after_s=-0.05)
+    backoff.observe_fetch({}, NOW, NOW, OPTIONS)
+    assert backoff.fetch_backoff_s == 60.0
 
 
 def test_what_a_host_that_never_failed_said_need_not_be_remembered() -> None:
