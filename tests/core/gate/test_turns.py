@@ -189,13 +189,14 @@ async def test_robots_txt_refused_just_before_its_host_opens_comes_before_the_pa
 async def test_pace_of_the_last_robots_txt_stays_in_force_while_it_is_unreachable_in_report_mode() -> None:
     slow = "User-agent: *\nCrawl-delay: 20"
     async with ScriptedGate({SITE: [slow, 503]}, jumps=True, mode="report") as gate:
-        starts = []
+        starts, reasons = [], []
         for place in range(4):
             async with gate.turn(f"{SITE}/{place}") as turn:
                 starts.append(gate.clock.monotonic())
+                reasons.append(turn.verdict.reason)
             if place == 0:
                 await gate.forget(SITE)
-        assert turn.verdict.reason is Reason.UNREACHABLE
+        assert reasons == [Reason.NO_RULE, *[Reason.UNREACHABLE] * 3]
         assert all(after - before >= 20.0 for before, after in pairwise(starts))
 
 
