@@ -92,7 +92,7 @@ class FileRules(dict[str, RuleSet]):
 
     def add(self, compiled: Mapping[str, RuleSet]) -> int:
         """Add the rules of agents; return about how many more bytes the kept copies take."""
-        before_bytes = self.weight_bytes if self.copies else 0
+        before_bytes = self.weight_bytes
         for agent, rule_set in compiled.items():
             self.setdefault(agent, rule_set)
         return self.weight_bytes - before_bytes if self.copies else 0

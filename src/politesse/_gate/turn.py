@@ -441,7 +441,7 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         learning = asyncio.get_running_loop().create_task(agent.fetched(self._url))
         if not await ends_within(agent.clock, max(0.0, deadline_mono - agent.clock.monotonic()), learning):
             host = Origin.of(self._url).pacing_host
-            raise TooFar(host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), self.max_wait_s or 0.0)
+            raise TooFar(host, NotYet(agent.clock.wall(), Bound.ROBOTS_TXT), 0.0)  # ``take`` names the caller's limit
         judged = learning.result()
         if agent.is_current(*judged[1:]):
             return judged
