@@ -351,7 +351,7 @@ class Crawl(Generic[Item, Response]):
             check_priority(priority)
         if self._dispatcher.journal is not None:
             self._dispatcher.journal.check(item, priority)
-        text = "" if link is None else url_text(link, "link")
+        text = link if isinstance(link, str) else "" if link is None else url_text(link, "link")
         is_of_site = is_plain_path(text) and len(text) <= _MAX_PATH and page.url.startswith(f"{site.text}/")
         url = site.text + text if is_of_site else None if link is None else resolved_link(page.url, text)
         if url is not None:
