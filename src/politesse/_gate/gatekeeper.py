@@ -100,9 +100,11 @@ class Gatekeeper(AsyncOnly, AgentView):
             or disallow the purpose in the groups of that token in robots.txt.
         signer: signs the requests for robots.txt, and the requests of the integrations, for example a WebBotAuth of
             ``politesse.signing``.
+        policies: maps hosts to their HostPolicy, as ``set_policy`` sets them.
 
     Raises:
         ConfigurationError: for invalid options.
+        InvalidURL: a key of ``policies`` is not the name or address of a host.
     """
 
     __slots__ = ()
@@ -128,6 +130,7 @@ class Gatekeeper(AsyncOnly, AgentView):
         enforce_usage: Collection[str] = (),
         policy_tokens: Mapping[str, str] | None = None,
         signer: Signer | None = None,
+        policies: Mapping[str, HostPolicy] | None = None,
         **unknown: Never,
     ) -> None:
         check_unknown("Gatekeeper", unknown)
@@ -150,9 +153,12 @@ class Gatekeeper(AsyncOnly, AgentView):
             enforce_usage=enforce_usage,
             policy_tokens=policy_tokens,
             signer=signer,
+            policies=policies,
         )
         state = assemble(options)
         super().__init__(state, state.identity)
+        for host, policy in (policies or {}).items():
+            self.set_policy(host, policy)
 
     async def __aenter__(self) -> Self:
         self.state.check_usable()
@@ -209,19 +215,14 @@ class Gatekeeper(AsyncOnly, AgentView):
             ClosedError: if the gatekeeper is closed.
         """
         self.state.check_usable()
-        check_types({"host": (host, str)}, required=True)
         check_types({"policy": (policy, HostPolicy)})
-        origin, _ = split(f"https://{host}")
-        # ``split`` accepts userinfo, a port, a path, a query and a fragment, which would be ignored here.
-        if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
-            raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
-        state = self.state
+        name, state = paced_host(host), self.state
         limits = (None, None) if policy is None else (policy.min_delay_s, policy.max_concurrent)
-        state.pacer.set_limits(origin.pacing_host, *limits)  # first, because it may refuse the policy
+        state.pacer.set_limits(name, *limits)  # first, because it may refuse the policy
         if policy is None:
-            state.policies.pop(origin.pacing_host, None)
+            state.policies.pop(name, None)
         else:
-            state.policies[origin.pacing_host] = policy
+            state.policies[name] = policy
 
     async def forget(self, origin: Origin | StrOrURL) -> None:
         """Drop the cached files of an origin, or of the origin of a URL. The next check fetches them again.
@@ -276,3 +277,13 @@ class Gatekeeper(AsyncOnly, AgentView):
         cache, mode = self.state.cache, "report" if self.state.reports else "enforce"
         known = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
         return f"<Gatekeeper {self.name} ({mode}): {known}{held_longest(self.state.pacer)}>"
+
+
+def paced_host(host: str) -> str:
+    """Return the name by which a host is paced; raises InvalidURL unless ``host`` is the name or address of a host."""
+    check_types({"host": (host, str)}, required=True)
+    origin, _ = split(f"https://{host}")
+    # ``split`` accepts userinfo, a port, a path, a query and a fragment, which would be ignored here.
+    if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
+        raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
+    return origin.pacing_host
