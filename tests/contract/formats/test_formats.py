@@ -3,6 +3,7 @@
 import gzip
 import json
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from redis import Redis
 
 from politesse import Bound, CacheOptions, Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason, TooFar
 from politesse._cache import codec
+from politesse._redis import text_of
 from politesse.ledger import LedgerReader, RecordedDecision, RecordedTurn, Snapshot, verify
 from politesse.options import FleetOptions
 from politesse.origin import Origin
@@ -166,6 +168,40 @@ def _known(written: Mapping[str, Any], read: Mapping[str, Any]) -> dict[str, Any
     }
 
 
+async def test_fields_of_a_later_release_are_ignored(folder: Path) -> None:
+    store = SqliteStore(folder / "store.db")
+    for key, version in ((OPEN, b"politesse/3 "), ("pace/host/closed.example", b"politesse-pace/1 ")):
+        octets = await store.get(key)
+        assert octets is not None
+        content = octets[len(version) + 16 :]
+        text = zlib.decompress(content) if key == OPEN else content
+        text = text.replace(b"{", b'{"added": [1], ', 1).replace(b'": {', b'": {"more": "x", ')
+        changed = codec.framed(version, zlib.compress(text) if key == OPEN else text)
+        assert changed != octets
+        await store.put(key, changed)
+    await store.aclose()
+    await check_store(lambda: SqliteStore(folder / "store.db"))
+
+
+async def test_record_of_another_version_counts_as_missing_and_its_host_as_requested_just_now(folder: Path) -> None:
+    store = SqliteStore(folder / "store.db")
+    for key in (OPEN, "pace/host/closed.example"):
+        octets = await store.get(key)
+        assert octets is not None
+        number = octets.index(b" ")
+        await store.put(key, octets[: number - 1] + b"9" + octets[number:])
+    gate, fetcher = of_store(store, WALL + 60)
+    fetcher.answers[OPEN] = TEXT
+    async with gate:
+        assert await gate.check(f"{OPEN}/page")
+        assert [request.url for request in fetcher.requests] == [f"{OPEN}/robots.txt"]
+        await gate.check(f"{CLOSED}/page")
+        with pytest.raises(TooFar) as refused:
+            async with gate.turn(f"{CLOSED}/page", max_wait_s=0):
+                pass
+        assert refused.value.not_yet.not_before == pytest.approx(WALL + 61)
+
+
 async def test_command_store_shows_the_records(folder: Path) -> None:
     path = str(folder / "store.db")
     [told] = (await politesse("store", "stats", "--store", path, "--json")).records
@@ -311,6 +347,8 @@ async def test_fleet_keeps_pauses_closures_and_requests_under_way(
     assert (lease["url"], told["closed.example"]["closed_by"]) == (f"{BUSY}/page", "retry-after")
     done = await politesse("fleet", "status", "--fleet", server.url, "--fleet-prefix", prefix, "open.example", "--json")
     assert done.records[0]["interval_s"] == 5.0
+    with Redis.from_url(server.url) as redis:
+        redis.hset(f"{prefix}2:host:closed.example", "added", "by a later release")
     fleet = FleetOptions(server.url, prefix=prefix)
     partner = HostPolicy(exempt=True, reason="no wait for robots.txt, which the closure would delay")
     policies = {"closed.example": partner, "busy.example": partner}
@@ -328,3 +366,12 @@ async def test_fleet_keeps_pauses_closures_and_requests_under_way(
     assert waits[BUSY].bound_by == Bound.IN_FLIGHT
     assert waits[OPEN].bound_by == Bound.CRAWL_DELAY
     assert 0 < waits[OPEN].not_before - now < 5
+
+
+async def test_keys_of_another_format_are_another_fleet(server: RedisServer) -> None:
+    prefix = f"{PREFIX}fleet:"
+    with Redis.from_url(server.url) as redis:
+        for key in list(redis.scan_iter(f"{prefix}2:*")):
+            redis.rename(key, text_of(key).replace(f"{prefix}2:", f"{prefix}9:"))
+    done = await politesse("fleet", "status", "--fleet", server.url, "--fleet-prefix", prefix, "--json")
+    assert done.records == [{"totals": dict.fromkeys(("busy", "idle", "foreign", "closed", "leases", "waiting"), 0)}]
