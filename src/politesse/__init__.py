@@ -111,7 +111,8 @@ if not TYPE_CHECKING:  # so that a type checker reports unknown names
         folder = Path(__file__).parent
         if name.startswith("_") or any((folder / place).exists() for place in (name, f"{name}.py")):
             return ""  # ``from politesse import stores`` looks for an attribute first
-        for path in sorted({*folder.glob("*.py"), *folder.glob("integrations/*.py"), *folder.rglob("__init__.py")}):
+        homes = [folder.glob(pattern) for pattern in ("*.py", "integrations/*.py", "stores/*.py", "**/__init__.py")]
+        for path in sorted({path for home in homes for path in home}):
             module = ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
             text = "" if "._" in module else path.read_text("utf-8")
             names = re.search(r"^__all__ = \[[^]]*", text, re.MULTILINE)

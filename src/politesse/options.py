@@ -1,5 +1,7 @@
 """The options of a gatekeeper (cache, fetching, pace, fleet, single hosts), and a pace that several gates share.
 
+``load`` reads the options from files.
+
 The names of values, such as ``PrivateAddresses``, are for the annotations of programs that pass options on.
 """
 
@@ -8,6 +10,7 @@ from politesse._gate.assemble import Mode
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import Limit, OnLongCrawlDelay, PacingKey, PacingOptions
 from politesse._pacing.shared import SharedPacer
+from politesse._settings import GateArguments, load
 from politesse.fetch._addresses import PrivateAddresses
 from politesse.fetch._options import FetchOptions
 
@@ -15,6 +18,7 @@ __all__ = [
     "CacheOptions",
     "FetchOptions",
     "FleetOptions",
+    "GateArguments",
     "HostPolicy",
     "Limit",
     "Mode",
@@ -25,4 +29,5 @@ __all__ = [
     "PacingOptions",
     "PrivateAddresses",
     "SharedPacer",
+    "load",
 ]

@@ -127,6 +127,7 @@ OTHERS: Final[dict[str, tuple[str, Call, str]]] = {
     "AiohttpFetcher": ("user_agent", lambda _, bad: AiohttpFetcher(bad), "str"),
     "AiohttpFetcher, options": ("options", lambda _, bad: AiohttpFetcher(UA, bad), "None"),
     "Gatekeeper": ("user_agent", lambda _, bad: Gatekeeper(bad), "str"),
+    "Gatekeeper, policies": ("policies", lambda _, bad: Gatekeeper(UA, policies=bad), "None"),
     "crawl, web": ("web", _crawl, ""),
     "crawl, handle": ("handle", lambda gate, bad: _crawl(gate, handle=bad), ""),
     "put, priority": ("priority", lambda gate, bad: PoliteQueue(gate).put(A, priority=bad), "int float bool negative"),

@@ -82,6 +82,7 @@ class GatekeeperOptions:
     enforce_usage: Collection[str]
     policy_tokens: Mapping[str, str] | None
     signer: Signer | None
+    policies: Mapping[str, HostPolicy] | None
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, ("enforce", "report"), "'enforce' or 'report'")
@@ -96,7 +97,8 @@ class GatekeeperOptions:
         if not isinstance(self.ledger, str | os.PathLike):
             _check_methods({"ledger": (self.ledger, "record record_file record_turn aclose")})
         _check_methods({"fetcher": (self.fetcher, "fetch aclose"), "resolver": (self.resolver, "resolve")})
-        _check_methods({"policy_tokens": (self.policy_tokens, "items"), "signer": (self.signer, "sign heeds")})
+        _check_methods({"policy_tokens": (self.policy_tokens, "items"), "policies": (self.policies, "items")})
+        _check_methods({"signer": (self.signer, "sign heeds")})
         _check_methods({"clock": (self.clock, "monotonic wall sleep call_later")})
         if self.fetcher is not None and (self.fetch is not None or self.session is not None):
             raise ConfigurationError(

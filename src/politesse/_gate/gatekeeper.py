@@ -99,9 +99,11 @@ class Gatekeeper(AsyncOnly, AgentView):
             or disallow the purpose in the groups of that token in robots.txt.
         signer: signs the requests for robots.txt, and the requests of the integrations, for example a WebBotAuth of
             ``politesse.signing``.
+        policies: maps hosts to their HostPolicy, as ``set_policy`` sets them.
 
     Raises:
         ConfigurationError: for invalid options.
+        InvalidURL: a key of ``policies`` is not the name or address of a host.
     """
 
     __slots__ = ()
@@ -127,6 +129,7 @@ class Gatekeeper(AsyncOnly, AgentView):
         enforce_usage: Collection[str] = (),
         policy_tokens: Mapping[str, str] | None = None,
         signer: Signer | None = None,
+        policies: Mapping[str, HostPolicy] | None = None,
         **unknown: Never,
     ) -> None:
         check_unknown("Gatekeeper", unknown)
@@ -149,9 +152,12 @@ class Gatekeeper(AsyncOnly, AgentView):
             enforce_usage=enforce_usage,
             policy_tokens=policy_tokens,
             signer=signer,
+            policies=policies,
         )
         state = assemble(options)
         super().__init__(state, state.identity)
+        for host, policy in (policies or {}).items():
+            self.set_policy(host, policy)
 
     async def __aenter__(self) -> Self:
         self.state.check_usable()

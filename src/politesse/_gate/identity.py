@@ -101,12 +101,14 @@ def _checked(tokens: Sequence[str], user_agent: str) -> tuple[str, ...]:
         raise ConfigurationError("token=[]: give at least one product token")
     for token in map(checked_token, tokens):
         if (invalid := _NOT_RFC.search(token)) is not None:
-            _warn(
+            warn_caller(
                 f"some parsers cut the product token {token!r} before {invalid[0]!r}: "
                 "RFC 9309 2.2.1 knows letters, '_' and '-' only"
             )
     if not any(token.lower() in user_agent.lower() for token in tokens):
-        _warn(f"none of the product tokens {list(tokens)} occurs in the User-Agent {user_agent!r} (RFC 9309 2.2.1)")
+        warn_caller(
+            f"none of the product tokens {list(tokens)} occurs in the User-Agent {user_agent!r} (RFC 9309 2.2.1)"
+        )
     return tuple(token.lower() for token in tokens)
 
 
@@ -120,7 +122,7 @@ def checked_token(token: object) -> str:
     return token
 
 
-def _warn(message: str) -> None:
+def warn_caller(message: str) -> None:
     """Warn at the caller's line outside of this package, because Python shows a warning once for each line."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:

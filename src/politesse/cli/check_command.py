@@ -35,6 +35,7 @@ from politesse.cli.running import (
     DEFAULT_PREFIX,
     Agent,
     AsJson,
+    Config,
     FleetPrefix,
     FleetURL,
     GateOptions,
@@ -69,6 +70,7 @@ async def check(  # noqa: PLR0913 - the options of the command
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
     *,
+    config: Config = None,
     as_json: AsJson = False,
     page: Annotated[
         bool,
@@ -97,7 +99,7 @@ async def check(  # noqa: PLR0913 - the options of the command
     host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
     [{origin, result, status, fault, age_s, fetching, next_fetch}], fleet_wait {not_before, bound_by, held_by}.
     """
-    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix)
+    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix, config)
     out, err, faults = output(), errors(), 0
     async with options.gate() as gate:
         with err.status("fetching robots.txt") if err.is_terminal else nullcontext():
@@ -136,7 +138,7 @@ def _print_host(record: dict[str, object], out: Console, *, as_json: bool) -> No
 
 
 async def _page(gate: AgentView, verdict: Verdict, options: GateOptions, *, with_page: bool) -> dict[str, Any] | None:
-    return await page_record(gate, url_to_request(verdict), options.timeout_s) if with_page and verdict else None
+    return await page_record(gate, url_to_request(verdict), options) if with_page and verdict else None
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def _host_record(status: HostStatus) -> dict[str, Any]:
     }
 
 
-async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, Any]:
+async def page_record(gate: AgentView, url: str, options: GateOptions) -> dict[str, Any]:
     """Fetch a page and the files of its site, and return their statements as ``--json`` prints them.
 
     ::
@@ -198,7 +200,7 @@ async def page_record(gate: AgentView, url: str, timeout_s: float) -> dict[str, 
         data_txt    {outcome, records: [[[field, value], ...], ...]}
         truncated   whether the page was longer than the part that is read
     """
-    page = await _fetched(gate, url, timeout_s)
+    page, timeout_s = await _fetched(gate, url, options), options.timeout_s
     sitemaps, data_txt = await gate.sitemaps(url), None
     if page.closed_until is None or page.closed_until - time.time() <= timeout_s:
         stated = await gate.usage(url)
@@ -248,12 +250,13 @@ class _Page:
     usages: list[Usage] = field(default_factory=list)
 
 
-async def _fetched(gate: AgentView, url: str, timeout_s: float) -> _Page:
+async def _fetched(gate: AgentView, url: str, options: GateOptions) -> _Page:
     """Fetch a page. If the fetch fails, the member ``fault`` of the page's record says why."""
     record: dict[str, Any] = {"status": None, "final_url": "", "fault": "", "not_before": None, "closed_by": None}
-    page = _Page(record)
+    page, timeout = _Page(record), aiohttp.ClientTimeout(total=options.timeout_s)
     try:
-        async with PoliteSession(gate, timeout=aiohttp.ClientTimeout(total=timeout_s)) as web, web.get(url) as response:
+        session = PoliteSession(gate, timeout=timeout, proxy=options.fetch_options().proxy)
+        async with session as web, web.get(url) as response:
             record |= {"status": response.status, "final_url": str(response.url)}
             body = await read_body(response.content)
             if (host := gate.hosts().get(Origin.of(record["final_url"]).pacing_host)) is not None:
@@ -344,6 +347,7 @@ async def filter_urls(
     store: StoreFile = None,
     fleet: FleetURL = None,
     fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
+    config: Config = None,
 ) -> int:
     """Copy each allowed URL from standard input, one per line, to standard output, as soon as it is decided.
 
@@ -351,7 +355,7 @@ async def filter_urls(
 
     Exit code: 0 if each URL was decided, allowed or not; 2 if a URL could not be decided.
     """
-    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix)
+    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix, config)
     err, tally = errors(), Tally()
     with ExitStack() as stack:
         stack.callback(lambda: say(err, tally.summary()))

@@ -27,6 +27,7 @@ from politesse.cli.console import BROKEN_PIPE, STANDARD, OutputWriter, descripto
 from politesse.cli.progress import LONG_S, CrawlView, bar_with_notes, rough
 from politesse.cli.running import (
     DEFAULT_PREFIX,
+    Config,
     FleetPrefix,
     FleetURL,
     GateOptions,
@@ -318,16 +319,20 @@ class CrawlPlan:
         Limits(self.depth, self.allow, self.deny)  # checks the patterns
         self.urls = list({normal_form(url): url for url in reversed(self.urls)}.values())[::-1]
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # all commands ignore these warnings
-            Identity.of(self.user_agent)
+            Identity.of(self.user_agent, self.options.token)
         if self.max_pages is None and not self.same_host:
             self.max_pages = DEFAULT_MAX_PAGES  # otherwise the crawl could follow links through the whole web
 
     def gate(self, fetch: FetchOptions) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""
+        options, pace = self.options, self.options.settings.get("pacing")
+        floor_s = self.min_delay_s
+        pacing = PacingOptions(min_delay_s=floor_s) if pace is None else replace(pace, min_delay_s=floor_s)
+        given = options.arguments(user_agent=self.user_agent, fetch=fetch, pacing=pacing, ledger=self.ledger)
+        if self.user_agent != options.settings["user_agent"]:
+            given.pop("token", None)  # the token of another crawler
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
-            pacing = PacingOptions(min_delay_s=self.min_delay_s)
-            store, fleet = self.options.store, self.options.fleet
-            return Gatekeeper(self.user_agent, fetch=fetch, pacing=pacing, store=store, fleet=fleet, ledger=self.ledger)
+            return Gatekeeper(**given)
 
     async def denies_private(self) -> bool:
         """Return whether private addresses are refused: true unless an option or a start URL permits them."""
@@ -386,6 +391,7 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     allow_private: AllowPrivate = False,
     sitemaps: Sitemaps = None,
     ledger: Ledger = None,
+    config: Config = None,
 ) -> int:
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
@@ -404,7 +410,7 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     the answer was read, elapsed_s until the URL was done. With a journal, the remaining URLs (outcome left) are not
     recorded, and a continued crawl appends to the file of --out. --warc keeps the first 8 MiB of each page.
     """
-    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix)
+    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix, config)
     with checked_arguments():
         journal = journal_of(journal, resume, has_urls=bool(urls or sitemaps))
         plan = CrawlPlan(
@@ -482,7 +488,8 @@ class CrawlRun:
         """Crawl to the end; raises OSError if a record cannot be written."""
         plan = self._plan
         fetch, resolver = plan.options.fetch_options(), None
-        self._denies_private = await plan.denies_private()
+        # The addresses behind a proxy cannot be checked.
+        self._denies_private = fetch.proxy is None and await plan.denies_private()
         if self._denies_private:
             fetch, resolver = replace(fetch, private_addresses="deny"), PublicResolver()
         async with plan.gate(fetch) as gate:
@@ -494,6 +501,7 @@ class CrawlRun:
                 timeout=aiohttp.ClientTimeout(total=plan.options.timeout_s),
                 connector=aiohttp.TCPConnector(limit=plan.workers, resolver=resolver),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                proxy=fetch.proxy,
             )
             async with session as web, queue, archive_of(plan.warc) as self._archive:
                 try:

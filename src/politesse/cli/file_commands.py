@@ -21,6 +21,7 @@ from politesse.cli.running import (
     MAX_READ_BYTES,
     Agent,
     AsJson,
+    Config,
     GateOptions,
     InDialect,
     OneFetch,
@@ -74,6 +75,7 @@ async def explain_url(
     dialect: InDialect = Dialect.RFC9309,
     timeout_s: Timeout = 30.0,
     *,
+    config: Config = None,
     all_dialects: Annotated[
         bool,
         typer.Option(
@@ -89,7 +91,7 @@ async def explain_url(
     With --json, for each dialect: the keys of politesse check, then dialect, groups [{agents, lines}], matches [{line,
     field, value, length}], usage, licenses.
     """
-    options = GateOptions.of(agent, timeout_s)
+    options = GateOptions.of(agent, timeout_s, settings=config)
     dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
     out = output()
     answers, body = await _answers(options, url, file, dialects)
@@ -259,6 +261,7 @@ async def lint_all(
     dialect: InDialect = Dialect.RFC9309,
     timeout_s: Timeout = 30.0,
     *,
+    config: Config = None,
     as_json: AsJson = False,
     codes: Annotated[
         bool, typer.Option("--codes", callback=_show_codes, is_eager=True, help="List the codes and what they mean.")
@@ -271,7 +274,7 @@ async def lint_all(
     With --json: file, line, column, severity, code, message.
     """
     del codes  # handled by _show_codes, the callback of the option
-    options = GateOptions.of("politesse", timeout_s)
+    options = GateOptions.of("politesse", timeout_s, settings=config)
     out, err = output(), errors()
     counts: Counter[Severity] = Counter()
     unread = False
@@ -335,7 +338,13 @@ Urls = Annotated[
 
 
 async def diff(
-    before: Source, after: Source, agent: Agents = None, urls: Urls = None, *, as_json: AsJson = False
+    before: Source,
+    after: Source,
+    agents: Agents = None,
+    urls: Urls = None,
+    *,
+    config: Config = None,
+    as_json: AsJson = False,
 ) -> int:
     """Show the rules, delays and sitemaps that differ between two robots.txt, and the URLs with different answers.
 
@@ -350,11 +359,12 @@ async def diff(
     with checked_arguments():
         if before == after == STANDARD:
             raise ConfigurationError("standard input (-) can be read only once")
-        tokens = tokens_of(agent)
+        tokens = tokens_of(agents)
     files: list[RobotsTxt] = []
+    options = GateOptions.of("politesse", _TIMEOUT_S, settings=config)
     for source in (before, after):
         try:
-            _, body, _ = await read_robots(GateOptions.of("politesse", _TIMEOUT_S), source, Dialect.RFC9309)
+            _, body, _ = await read_robots(options, source, Dialect.RFC9309)
         except (OSError, InvalidURL) as error:
             raise ConfigurationError(f"{source}: {problem_of(source, error)}") from error
         files.append(RobotsTxt.parse(body))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from politesse._base.text import counted, needing, printable
 from politesse.cli.console import as_lines, errors, output, say, say_json
-from politesse.cli.running import DEFAULT_PREFIX, REDIS_URL, AsJson, FleetPrefix, checked_arguments
+from politesse.cli.running import DEFAULT_PREFIX, REDIS_URL, AsJson, Config, FleetPrefix, checked_arguments
 from politesse.errors import ConfigurationError
 from politesse.options import FleetOptions
 from politesse.origin import Origin
@@ -29,16 +30,23 @@ app: typer.Typer = typer.Typer(
 
 @app.command()
 async def status(
-    url: Annotated[
+    fleet_url: Annotated[
         str,
-        typer.Option("--fleet", metavar="URL", envvar="POLITESSE_FLEET", help=f"The Redis of the fleet. {REDIS_URL}"),
+        typer.Option(
+            "--fleet",
+            metavar="URL",
+            envvar="POLITESSE_FLEET",
+            show_default=False,  # --config may give the default, with a password
+            help=f"The Redis of the fleet. {REDIS_URL}",
+        ),
     ],
     hosts: Annotated[
         list[str] | None,
         typer.Argument(metavar="HOST", help="Hosts, addresses, domains, or URLs; by default, all busy hosts."),
     ] = None,
-    prefix: FleetPrefix = DEFAULT_PREFIX,
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
     *,
+    config: Config = None,
     as_json: AsJson = False,
 ) -> int:
     """Show the hosts of the fleet: requests under way and waiting, their processes, closures and the pace.
@@ -57,7 +65,8 @@ async def status(
     """
     with checked_arguments():
         names = _names_of(hosts or [])
-        fleet = FleetOptions(url, prefix=prefix)
+        fleet = (None if config is None else config.get("fleet")) or FleetOptions()
+        fleet = replace(fleet, url=fleet_url, prefix=fleet_prefix)
     out, totals = output(), dict.fromkeys(("busy", "idle", "foreign", "closed", "leases", "waiting"), 0)
     code = 0
     with needing("politesse fleet", "redis", ConfigurationError):

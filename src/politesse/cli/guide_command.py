@@ -43,6 +43,8 @@ TOPICS: Final = (
     "report-mode",
     "ledger",
     "operating",
+    "settings",
+    "upgrades",
     "signing",
     "metrics",
 )

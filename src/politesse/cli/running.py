@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from politesse import AgentView, Dialect, FetchOptions, Gatekeeper, __version__
+from politesse._base.checks import checked_names
 from politesse._base.text import printable
 from politesse._gate.identity import Identity
 from politesse.cli.console import abandon_output, errors, say
@@ -25,7 +26,7 @@ from politesse.errors import ConfigurationError, InvalidURL, PolitesseError, Pol
 from politesse.events import Event, FleetAway, FleetBack
 from politesse.fetch import AiohttpFetcher
 from politesse.fetch._options import MIN_BODY_BYTES
-from politesse.options import FleetOptions, SharedPacer
+from politesse.options import FleetOptions, GateArguments, SharedPacer, load
 from politesse.page.html import MAX_BYTES
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
@@ -91,6 +92,41 @@ FleetPrefix = Annotated[
 ]
 DEFAULT_PREFIX = FleetOptions().prefix
 
+
+def _settings(path: str) -> GateArguments:
+    with checked_arguments(), warnings.catch_warnings(record=True, action="always") as caught:
+        settings = load(path)
+    for warning in caught:
+        say(errors(), f"politesse: {printable(str(warning.message))}", "yellow")
+    return settings
+
+
+def _as_defaults(context: typer.Context, settings: GateArguments | None) -> GateArguments | None:
+    """Let the file set the defaults of the command's options."""
+    if settings is not None:
+        fleet, pacing, fetch = settings.get("fleet"), settings.get("pacing"), settings.get("fetch")
+        found: dict[str, object] = {"agent": settings["user_agent"]}
+        found |= {"dialect": settings["dialect"].value} if "dialect" in settings else {}
+        found |= {} if fleet is None else {"fleet_url": fleet.url, "fleet_prefix": fleet.prefix}
+        found |= {} if pacing is None else {"min_delay": pacing.min_delay_s}
+        found |= {} if fetch is None else {"timeout_s": fetch.total_timeout_s}
+        context.default_map = found
+    return settings
+
+
+Config = Annotated[
+    GateArguments | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        parser=_settings,
+        callback=_as_defaults,
+        is_eager=True,
+        help="Make the gate of this TOML file, as its crawlers do; see politesse guide settings. The other options "
+        "replace its values.",
+    ),
+]
+
 USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 
 MAX_READ_BYTES: Final = 4 * 1024 * 1024
@@ -102,54 +138,75 @@ _ECHO_S: Final = 0.2  # programs such as timeout send SIGINT again after the ter
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
-_CONNECT_TIMEOUT_S: Final = 10.0
-
-
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """The options of a gate: the crawler, the time limit of a fetch, the store and the fleet.
+    """The options of a gate: the crawler, the time limit of a fetch, the store, the fleet, and the file of --config.
 
     Attributes:
         token: the product token that selects the groups.
         timeout_s: the time limit for one robots.txt with its redirects, in seconds.
         store: the file that keeps robots.txt and the state of hosts, or None.
         fleet: the fleet that the gate belongs to, or None.
+        settings: the arguments in the file of --config; without the option, only politesse's own User-Agent.
     """
 
     token: str
     timeout_s: float
     store: Path | None = None
     fleet: FleetOptions | None = None
+    settings: GateArguments = field(default_factory=lambda: GateArguments(user_agent=USER_AGENT))
 
     @classmethod
     def of(
-        cls, agent: str, timeout_s: float, store: Path | None = None, fleet: str | None = None, prefix: str = ""
+        cls,
+        agent: str,
+        timeout_s: float,
+        store: Path | None = None,
+        fleet: str | None = None,
+        prefix: str = "",
+        settings: GateArguments | None = None,
     ) -> GateOptions:
         """Take the options of a command: a product token or a User-Agent, a file, the URL and prefix of a fleet.
+
+        ``settings`` are the arguments in the file of --config.
 
         Raises:
             BadParameter: the agent names no crawler, or the URL does not name a Redis.
         """
-        token = first_word(agent)
+        stated = settings or GateArguments(user_agent=USER_AGENT)
+        tokens = checked_names("token", stated.get("token", ())) if agent == stated["user_agent"] else []
+        token = tokens[0] if tokens else first_word(agent)
         with checked_arguments():
             if token in {"", EVERYBODY, BROWSER}:
                 raise ConfigurationError(f"--agent {agent!r}: give the product token of a crawler, as in 'ExampleBot'")
             with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # USER_AGENT lacks the token
                 Identity.of(USER_AGENT, token)
-            return cls(token, timeout_s, store, None if fleet is None else FleetOptions(fleet, prefix=prefix))
+            shared = stated.get("fleet") or (None if fleet is None else FleetOptions(fleet))
+            if shared is not None:
+                shared = replace(shared, url=fleet or shared.url, prefix=prefix or shared.prefix)
+            return cls(token, timeout_s, store, shared, stated)
 
     def fetch_options(self, max_body_bytes: int = MIN_BODY_BYTES) -> FetchOptions:
         """Return the options of a fetch within the timeout."""
-        connect_timeout_s = min(_CONNECT_TIMEOUT_S, self.timeout_s)
-        return FetchOptions(
-            connect_timeout_s=connect_timeout_s, total_timeout_s=self.timeout_s, max_body_bytes=max_body_bytes
+        options = self.settings.get("fetch") or FetchOptions()
+        return replace(
+            options,
+            connect_timeout_s=min(options.connect_timeout_s, self.timeout_s),
+            total_timeout_s=self.timeout_s,
+            max_body_bytes=max(options.max_body_bytes, max_body_bytes),
         )
+
+    def arguments(self, **replaced: object) -> dict[str, Any]:
+        """Return the arguments of the gate: those of --config, with the command's options in their place."""
+        given = {"store": self.store, "fleet": self.fleet, "fetch": self.fetch_options(), **replaced}
+        stated = {name: value for name, value in given.items() if value is not None}
+        return {**self.settings, **stated}
 
     @asynccontextmanager
     async def gate(
         self, fetcher: Fetcher | None = None, dialect: Dialect = Dialect.RFC9309
     ) -> AsyncGenerator[AgentView, None]:
-        """Open a gate that fetches under politesse's own User-Agent, and judges for the token.
+        """Open a gate that fetches under the User-Agent of the settings, and judges for the token.
 
         The gate reports on standard error when the Redis of its fleet is away, and when Redis is back. While Redis is
         away, no request starts.
@@ -157,14 +214,17 @@ class GateOptions:
         Raises:
             ConfigurationError: the file is not a store, or cannot be used; or the URL of the fleet is invalid.
         """
-        fetch = self.fetch_options() if fetcher is None else None
-        pacer = None if fetcher is None else SharedPacer()  # a OneFetch answers each gate, and requests one file
-        async with Gatekeeper(
-            USER_AGENT, dialect=dialect, fetch=fetch, fetcher=fetcher, store=self.store, pacer=pacer, fleet=self.fleet
-        ) as gate:
+        arguments = self.arguments()
+        if fetcher is not None:  # a OneFetch answers each gate, and requests one file
+            kept = {name: arguments.get(name) for name in ("user_agent", "token", "signer")}
+            arguments = {**kept, "dialect": dialect, "fetcher": fetcher, "pacer": SharedPacer()}
+        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
+            made = Gatekeeper(**arguments)
+        async with made as gate:
             gate.subscribe(_tell_of_fleet)
             with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
-                view = gate.agent(tokens=self.token)
+                same = self.token.lower() == gate.identity.tokens[0]
+                view = gate if same else gate.agent(tokens=self.token)
             yield view
 
 
@@ -188,7 +248,7 @@ class OneFetch:
     """
 
     def __init__(self, options: GateOptions, *, max_body_bytes: int = MIN_BODY_BYTES) -> None:
-        self._fetcher = AiohttpFetcher(USER_AGENT, options.fetch_options(max_body_bytes))
+        self._fetcher = AiohttpFetcher(options.settings["user_agent"], options.fetch_options(max_body_bytes))
         self._result: FetchResult | None = None
 
     @property
