@@ -224,6 +224,16 @@ async def test_a_host_that_waits_for_its_address_holds_up_no_other_host_of_its_d
     assert max(starts[host] for host in crowd) - min(starts[host] for host in crowd) <= 1
 
 
+async def test_a_scope_without_a_pause_lets_the_next_host_start_when_its_request_ends() -> None:
+    desk = await neighbours(min_delay_s=0.0)
+    permit, waiting = desk.take("a.example"), desk.ask("b.example")
+    await desk.pass_time(5.0)
+    assert not waiting.done()
+    finish(permit, 200)
+    await desk.pass_time(0.01)
+    assert waiting.done()
+
+
 # Without waiting
 
 
