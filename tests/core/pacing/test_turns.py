@@ -195,7 +195,8 @@ async def test_turn_that_is_dropped_after_max_turn_s_is_reported_once(gate: Gate
     await asyncio.sleep(0)
     (expired,) = events
     assert isinstance(expired, TurnExpired)
-    assert (expired.url, expired.held_s) == (f"{SITE}/x", pytest.approx(600.0, abs=0.01))
+    assert expired.url == f"{SITE}/x"
+    assert expired.held_s == pytest.approx(600.0, abs=0.01)
 
 
 async def test_collected_turn_is_reported_after_the_subscriber_that_is_at_work(gate: Gatekeeper) -> None:
