@@ -16,7 +16,7 @@ import re
 import tomllib
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -98,16 +98,12 @@ _PASSWORD: Final = re.compile(r"//[^/?#]*:[^/?#]+@|[?&]\w*password=")
 def load(path: str | os.PathLike[str], *, environ: Mapping[str, str] = os.environ) -> GateArguments:
     r"""Return the arguments of a Gatekeeper from a TOML file: ``Gatekeeper(**load("politesse.toml"))``.
 
-    The guide "Settings in files" shows the tables. ``extends = "company.toml"``, or a list of files, begins with the
-    values of other files, and this file replaces them, key by key. The later files of a list replace the earlier ones.
-    Paths are relative to the folder of the file that states them.
+    ``extends`` names one file or a list of files, whose values this file overrides, key by key; later files of the list
+    override earlier ones. A path is relative to the folder of the file that states it. The ``url`` of ``fleet`` and
+    ``store``, the ``key`` of ``signer`` and the ``proxy`` of ``fetch`` may come from an environment variable, as
+    ``{env = "REDIS_URL"}``. A PolitesseWarning tells of a password in a file. The guide to settings shows all tables.
 
-    A value such as ``{env = "REDIS_URL"}`` is read from an environment variable. It may stand only for the ``url`` of
-    ``fleet`` and ``store``, the ``key`` of ``signer``, and the ``proxy`` of ``fetch``. If the file has a password in
-    one of these, a PolitesseWarning says so.
-
-    This function reads files, so call it before the event loop runs. Call it once for each gate, because a gate closes
-    its store and its ledger.
+    The function reads files, so call it before the event loop runs. Call it for each gate, which closes its store.
 
     Args:
         path: the file.
@@ -228,20 +224,9 @@ class _Settings:
     def arguments(self) -> GateArguments:
         """Return the arguments; raises ConfigurationError."""
         self._check_known((), self.values, _TOP)
-        made = self._gate()
-        for name, kind in _OPTIONS.items():
-            if name in self.values:
-                made[name] = self._made((name,), kind)
-        if "policies" in self.values:
-            made["policies"] = self._policies()
-        if "store" in self.values:
-            made["store"] = self._store()
-        if "ledger" in self.values:
-            made["ledger"] = self._ledger()
-        if "signer" in self.values:
-            with self._blaming(("signer",)):
-                from politesse.signing import WebBotAuth  # noqa: PLC0415 - an extra
-            made["signer"] = self._made(("signer",), WebBotAuth)
+        made = self._gate() | {name: self._made((name,), _OPTIONS[name]) for name in self.values if name in _OPTIONS}
+        others = {"policies": self._policies, "store": self._store, "ledger": self._ledger, "signer": self._signer}
+        made |= {name: others[name]() for name in self.values if name in others}
         arguments = cast("GateArguments", made)
         # This gate opens nothing. It finds arguments that are invalid together, and the real gate repeats its warnings.
         with self._blaming(()), warnings.catch_warnings(action="ignore", category=PolitesseWarning):
@@ -291,6 +276,11 @@ class _Settings:
 
         return self._made(("ledger",), ledger, [*_keys(Ledger), *_keys(LedgerOptions)])
 
+    def _signer(self) -> Signer:
+        with self._blaming(("signer",)):
+            from politesse.signing import WebBotAuth  # noqa: PLC0415 - an extra
+        return self._made(("signer",), WebBotAuth)
+
     def _table(self, key: Key) -> Table:
         value = self.values
         for name in key:
@@ -299,7 +289,7 @@ class _Settings:
             raise self._error(key[:-1], f"{_shown(key[-1])}: give a table, no {type_name(value)}", key[-1])
         return value
 
-    def _made(self, key: Key, kind: Callable[..., Made], known: Iterable[str] = ()) -> Made:
+    def _made(self, key: Key, kind: Callable[..., Made], known: Sequence[str] = ()) -> Made:
         """Return what ``kind`` makes of the values of a table; the keys are its parameters, or those of ``known``."""
         given, parameters = self._table(key), signature(kind).parameters
         self._check_known(key, given, known or _keys(kind))
@@ -314,44 +304,33 @@ class _Settings:
             return kind(**values)
 
     def _value(self, key: Key, value: object, table_type: type | None = None) -> object:
+        table, name, file = key[:-1], key[-1], self.owners[key]
         if isinstance(value, dict) and "env" in value:
-            value = self._variable(key, value)
+            if key not in _SECRETS:
+                raise self._error(table, f"{_shown(name)}: {_ENV}", name)
+            variable = value["env"]
+            if not isinstance(variable, str) or len(value) > 1:
+                raise self._error(table, f'{name}: name the variable alone, as {{env = "REDIS_URL"}}', name)
+            if not (value := self._environ.get(variable, "")):
+                raise self._error(table, f"{name}: the environment variable {variable} is not set", name)
+            self._secrets += (value, str(Path(value)))  # as it is given, and as an error names a file
         elif isinstance(value, dict) and table_type is not None:
             return self._made(key, table_type)
         elif isinstance(value, str) and key in _SECRETS and _PASSWORD.search(value):
-            place, name = self.owners[key].place(key), key[-1]
-            variable = f'{name} = {{env = "{"_".join(key).upper()}"}}'
-            warn_caller(f"{place}: [{key[0]}] {name} has a password: keep it in an environment variable, as {variable}")
-        return self.owners[key].path.parent / value if isinstance(value, str) and key in _PATHS else value
+            told = f'as {name} = {{env = "{"_".join(key).upper()}"}}'
+            warn_caller(f"{file.place(key)}: [{key[0]}] {name} has a password: keep it in the environment, {told}")
+        if key not in _PATHS or not isinstance(value, str):
+            return value
+        if "://" in value:  # may be a Redis with its password, which the error of a missing file would show
+            raise self._error(table, f"{name}: give the path of a file, no URL", name)
+        return file.path.parent / value
 
-    def _variable(self, key: Key, reference: Table) -> str:
-        """Return the value of the environment variable that a reference names."""
-        variable, name = reference["env"], _shown(key[-1])
-        if key not in _SECRETS:
-            raise self._error(key[:-1], f"{name}: {_ENV}", key[-1])
-        if not isinstance(variable, str) or len(reference) > 1:
-            raise self._error(key[:-1], f'{name}: name the variable alone, as {{env = "REDIS_URL"}}', key[-1])
-        value = self._environ.get(variable, "")
-        if not value:
-            raise self._error(key[:-1], f"{name}: the environment variable {variable} is not set", key[-1])
-        self._secrets += (value, str(Path(value)))  # as it is given, and as an error names a file
-        return value
-
-    def _check_known(self, table: Key, given: Table, known: Iterable[str]) -> None:
-        known = list(known)
-        for name in given:
-            if name in known:
-                continue
-            homes = {"gate": _GATE, **{home: _keys(kind) for home, kind in _OPTIONS.items()}}
-            home = next((home for home, names in homes.items() if name in names), None)
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"known are {', '.join(known)}"
-            if name == "env":
-                hint = _ENV
-            elif home is not None:
-                hint = f"it belongs in [{home}]"
-            elif near:
-                hint = f"did you mean {near[0]}?"
+    def _check_known(self, table: Key, given: Table, known: Sequence[str]) -> None:
+        homes = {"gate": _GATE, **{home: _keys(kind) for home, kind in _OPTIONS.items()}}
+        for name in [name for name in given if name not in known]:
+            home = next((f"it belongs in [{home}]" for home, names in homes.items() if name in names), "")
+            near = "".join(f"did you mean {one}?" for one in difflib.get_close_matches(name, known, 1))
+            hint = _ENV if name == "env" else home or near or f"known are {', '.join(known)}"
             noun = "key" if table or not isinstance(given[name], dict) else "table"
             raise self._error(table, f"{_shown(name)}: unknown {noun}; {hint}", name)
 

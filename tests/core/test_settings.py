@@ -240,6 +240,7 @@ MISTAKES: Final = {
     f"{GATE}[store]\npath = 'a.db'\nurl = 'redis://a'\n": (
         "team.toml:4: [store] path or url: give one of them, the path of a file or the URL of a Redis"
     ),
+    f"{GATE}[store]\npath = 'redis://:{SECRET}@a'\n": "team.toml:4: [store] path: give the path of a file, no URL",
     f"{GATE}mode = 'x'\n": "team.toml:3: [gate] mode='x': give 'enforce' or 'report'",
     f"{GATE}dialect = 'x'\n": (
         "team.toml:3: [gate] dialect='x': give one of rfc9309, google, koster-2019, koster-1996, koster-1994, "
@@ -387,7 +388,7 @@ def test_password_in_a_file_is_accepted_with_a_warning_that_does_not_show_it(giv
         assert given(text)["fleet"].url.count(SECRET)
     [warning] = caught
     assert str(warning.message) == (
-        'team.toml:4: [fleet] url has a password: keep it in an environment variable, as url = {env = "FLEET_URL"}'
+        'team.toml:4: [fleet] url has a password: keep it in the environment, as url = {env = "FLEET_URL"}'
     )
     assert warning.filename == __file__
     with warnings.catch_warnings(action="error"):

@@ -155,7 +155,7 @@ def test_names_of_values_are_exported() -> None:
 
 PROGRAM = """
 from politesse import CrawlPage, Gatekeeper, PoliteQueue, PoliteSession
-from politesse.options import FetchOptions, PrivateAddresses
+from politesse.options import FetchOptions, PrivateAddresses, load
 from politesse.queue import QueuedTurn
 import aiohttp
 
@@ -169,6 +169,8 @@ async def note(turn: QueuedTurn) -> None:
 
 
 async def crawl(private: PrivateAddresses) -> None:
+    settings = load("politesse.toml")
+    print(settings["user_agent"].upper(), Gatekeeper(**settings, session=None))
     gate = Gatekeeper("ExampleBot/1.0", fetch=FetchOptions(private_addresses=private))
     async with PoliteSession(gate) as web, PoliteQueue(gate) as queue:
         await queue.put("https://example.com/", item={"depth": 1})

@@ -102,12 +102,15 @@ def _settings(path: str) -> GateArguments:
 def _as_defaults(context: typer.Context, settings: GateArguments | None) -> GateArguments | None:
     """Let the file set the defaults of the command's options."""
     if settings is not None:
-        fleet, pacing, fetch = settings.get("fleet"), settings.get("pacing"), settings.get("fetch")
         found: dict[str, object] = {"agent": settings["user_agent"]}
-        found |= {"dialect": settings["dialect"].value} if "dialect" in settings else {}
-        found |= {} if fleet is None else {"fleet_url": fleet.url, "fleet_prefix": fleet.prefix}
-        found |= {} if pacing is None else {"min_delay": pacing.min_delay_s}
-        found |= {} if fetch is None else {"timeout_s": fetch.total_timeout_s}
+        if "dialect" in settings:
+            found["dialect"] = settings["dialect"].value
+        if "fleet" in settings:
+            found |= {"fleet_url": settings["fleet"].url, "fleet_prefix": settings["fleet"].prefix}
+        if "pacing" in settings:
+            found["min_delay"] = settings["pacing"].min_delay_s
+        if "fetch" in settings:
+            found["timeout_s"] = settings["fetch"].total_timeout_s
         context.default_map = found
     return settings
 
