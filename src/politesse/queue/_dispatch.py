@@ -829,6 +829,7 @@ def described(queue: Dispatcher[Item]) -> str:
         + (f", {puts} {'put waits' if puts == 1 else 'puts wait'} for room{_named(waiting)}" if puts else "")
         + (f", {origins} deferred until {utc(until)}" if until is not None else "")
         + (f", {held.resumed:,} resumed" if held.resumed else "")
+        + (", paused" if queue.robots.is_paused else "")
         + (", closed>" if queue.closed else ">")
     )
 
