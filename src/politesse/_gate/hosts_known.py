@@ -36,7 +36,7 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
 
 
 class KnownHosts:
-    """The hosts of a gate, for a reader who takes as many steps as he likes: first all of ``find``, then ``statuses``.
+    """The hosts of a gate, read in small steps: first all steps of ``find``, then ``statuses``.
 
     Args:
         state: the parts of the gate.
@@ -64,8 +64,11 @@ class KnownHosts:
         """Return the names of the hosts, busy hosts first; for ``resting`` see ``Hosts.names``."""
         return list(dict.fromkeys([*self._state.pacer.names(resting=resting), *self.origins]))
 
-    def statuses(self, names: Iterable[str]) -> Iterator[HostStatus]:
-        """Yield the present status of each of these hosts; a host without requests and robots.txt is idle."""
+    def statuses(self, names: Iterable[str], *, robots: bool = True) -> Iterator[HostStatus]:
+        """Yield the present status of each of these hosts; it takes half the time without ``robots``.
+
+        A host that is not known is idle.
+        """
         state, fetching = self._state, self._state.cache.being_fetched
         entries = state.cache.entries
         for host in names:
@@ -74,11 +77,13 @@ class KnownHosts:
             copies = [copy for key in origins if (copy := entries.get(key)) is not None]
             known = state.pacer.host(host) or HostStatus(host, 0.0, Bound.FLOOR, now[1])
             pace = _pace(state, self._agent, known, copies, now)
-            open_wall = pace.closed_until or now[1]  # robots.txt is not fetched while its host is closed
-            robots = [_robots(copy, now, open_wall, fetching) for copy in copies]
-            unknown = [origin for key, origin in origins.items() if key in fetching and key not in entries]
-            robots += [RobotsStatus(origin, fetching=True) for origin in unknown]
-            yield replace(pace, robots=tuple(robots))
+            if robots:
+                open_wall = pace.closed_until or now[1]  # robots.txt is not fetched while its host is closed
+                files = [_robots(copy, now, open_wall, fetching) for copy in copies]
+                unknown = [origin for key, origin in origins.items() if key in fetching and key not in entries]
+                files += [RobotsStatus(origin, fetching=True) for origin in unknown]
+                pace = replace(pace, robots=tuple(files))
+            yield pace
 
 
 def held_longest(pacer: GateShare) -> str:
@@ -125,4 +130,4 @@ def _pace(state: GateState, agent: str, known: HostStatus, copies: list[Copy], n
     sources = [copy.source for copy in copies]
     if all(source.of_host or (source.result in CLOSED and not state.reports) for source in sources):
         open_wall = max(open_wall, min([source.not_before or now_wall for source in sources], default=now_wall))
-    return replace(known, not_before=max(known.not_before, open_wall))
+    return known if open_wall <= known.not_before else replace(known, not_before=open_wall)

@@ -148,17 +148,6 @@ class PacedLine(NamedTuple):
     max_concurrent: int
 
 
-class Glance(NamedTuple):
-    """The state of a host in numbers; times are seconds from now, 0 if they are over. See ``HostStatus``."""
-
-    interval_s: float
-    starts_s: float
-    closed_s: float
-    waiting: int
-    held_s: float
-    in_flight: int
-
-
 class Permit(Protocol):
     """Permission to make one request now.
 
@@ -1586,25 +1575,6 @@ class Hosts:
                 return next((scope.snapshot(now_mono) for scope in scopes if scope is not None), None)
             host = Host(self, name, options, Demand(last_mono=last_mono))
         return host.snapshot(now_mono)
-
-    def glance(self, name: str) -> Glance | None:
-        """Return the state of an active host in numbers, with the starts that were reckoned last; or None.
-
-        It takes a fifth of the time of ``host``: for a look at all hosts.
-        """
-        host, now_mono = self.by_name.get(name), self.monotonic()
-        if host is None:
-            return None
-        starts = [(lane.start.ready_mono, lane.start.pace.interval_s) for lane in host.lanes.values()]
-        ready_mono, interval_s = max(starts, default=(now_mono, host.options.min_delay_s))
-        return Glance(
-            interval_s,
-            max(0.0, ready_mono - now_mono),
-            max(0.0, host.demand.closing.until_mono - now_mono),
-            host.waiting if host.line else 0,
-            now_mono - host.under_way[0].started_mono if host.under_way else 0.0,
-            len(host.under_way),
-        )
 
     def lines(self, host: str, /) -> Iterable[PacedLine]:
         """Return the line of ``host``, and those of its domain and address if they are limited and known."""

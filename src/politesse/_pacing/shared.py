@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from politesse._pacing.fleet.wire import FleetWire
     from politesse._pacing.host_state import HostMemory, MemoryOf
-    from politesse._pacing.hosts import Glance, PacedLine, Permit, TurnRequest
+    from politesse._pacing.hosts import PacedLine, Permit, TurnRequest
     from politesse.ports import Resolver
     from politesse.status import HostStatus
     from politesse.verdict import Bound, NotYet
@@ -346,10 +346,6 @@ class GateShare:
     def host(self, name: str) -> HostStatus | None:
         """Return the state of one host; None if it is not busy."""
         return None if self._pacer is None else self._pacer.host(name)
-
-    def glance(self, name: str) -> Glance | None:
-        """Return the state of an active host in numbers; see ``Hosts``."""
-        return None if self._pacer is None else self._pacer.glance(name)
 
     def closings(self) -> Mapping[Bound, int]:
         """Return how many hosts are closed now, at all gates, by the reason of the closure."""
