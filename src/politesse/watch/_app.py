@@ -137,6 +137,15 @@ class WatchServer(AsyncOnly):
 
     Attributes:
         url: the URL of the page. To open the page with the token, append ``#token=TOKEN``.
+
+    Example:
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def main():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         server = await serve(gate, port=0)
+        ...         print(server.url.startswith("http://127.0.0.1:"))
+        >>> asyncio.run(main())
+        True
     """
 
     def __init__(self, gate: Gatekeeper, runner: web.AppRunner) -> None:
