@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from politesse._base.checks import InvalidURL
+from politesse._base.checks import InvalidURL, check_types
 from politesse._base.text import CONTROL, public_url, type_name
 
 # Nearly all URLs are a str with a plain ASCII host. Only for others, the functions below import yarl, idna, ipaddress
@@ -113,6 +113,21 @@ class Origin:
 
     def __str__(self) -> str:
         return self.text
+
+
+def paced_host(host: str) -> str:
+    """Return the host name under which the requests to a bare host are paced.
+
+    Raises:
+        InvalidURL: ``host`` is not the name or address of a host.
+        TypeError: ``host`` is not a str.
+    """
+    check_types({"host": (host, str)}, required=True)
+    origin, _ = split(f"https://{host}")
+    # ``split`` accepts userinfo, a port, a path, a query and a fragment, which would be ignored here.
+    if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
+        raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
+    return origin.pacing_host
 
 
 def url_text(url: StrOrURL, name: str = "url") -> str:

@@ -121,6 +121,8 @@ class Reason(StrEnum):
     """The site makes its pages wait for longer than a queue's ``max_wait_s``; the note names the cause and its end."""
     REFUSED = "refused"
     """The site has refused this crawler ``max_refusals`` times in a row; the note says how. See Bound.REFUSED."""
+    GIVEN_UP = "given-up"
+    """The program has given up the host, by ``PoliteQueue.give_up``; the note has its reason."""
     USAGE_DISALLOWED = "usage-disallowed"
     """The site allows the request, but not a use that this crawler enforces (``enforce_usage``)."""
     USAGE_UNKNOWN = "usage-unknown"
@@ -158,6 +160,7 @@ WORDS: Final = {
     Reason.TOO_SLOW: "the site demands a slower pace than this crawler accepts",
     Reason.WAIT_TOO_LONG: "the site makes its pages wait for longer than this crawler accepts",
     Reason.REFUSED: "the site refuses this crawler",
+    Reason.GIVEN_UP: "this crawler has given up the host",
     Reason.USAGE_DISALLOWED: "the site does not want its content used for",
     Reason.USAGE_UNKNOWN: "it is unknown whether the site wants its content used for",
     Reason.INVALID_URL: "the URL",

@@ -11,8 +11,7 @@ from politesse._gate.assemble import GatekeeperOptions, Mode, assemble, check_un
 from politesse._gate.hosts_known import held_longest
 from politesse._gate.identity import Identity
 from politesse._gate.view import AgentView
-from politesse.errors import InvalidURL
-from politesse.origin import Origin, StrOrURL, split
+from politesse.origin import Origin, StrOrURL, paced_host
 from politesse.robots import Dialect
 from politesse.status import Statistics
 
@@ -209,19 +208,15 @@ class Gatekeeper(AsyncOnly, AgentView):
             ClosedError: if the gatekeeper is closed.
         """
         self.state.check_usable()
-        check_types({"host": (host, str)}, required=True)
+        key = paced_host(host)
         check_types({"policy": (policy, HostPolicy)})
-        origin, _ = split(f"https://{host}")
-        # ``split`` accepts userinfo, a port, a path, a query and a fragment, which would be ignored here.
-        if any(character in host for character in "/?#@") or (":" in host and not host.startswith("[")):
-            raise InvalidURL(host, "is not a bare host; give it as in 'partner.example' or '[2001:db8::1]'")
         state = self.state
         limits = (None, None) if policy is None else (policy.min_delay_s, policy.max_concurrent)
-        state.pacer.set_limits(origin.pacing_host, *limits)  # first, because it may refuse the policy
+        state.pacer.set_limits(key, *limits)  # first, because it may refuse the policy
         if policy is None:
-            state.policies.pop(origin.pacing_host, None)
+            state.policies.pop(key, None)
         else:
-            state.policies[origin.pacing_host] = policy
+            state.policies[key] = policy
 
     async def forget(self, origin: Origin | StrOrURL) -> None:
         """Drop the cached files of an origin, or of the origin of a URL. The next check fetches them again.

@@ -503,8 +503,10 @@ class AgentView:
         verdict.allowed = self.state.reports
         return self.counted(verdict)
 
-    def given_up(self, url: str, answer: NotYet) -> Verdict:
-        """Return the verdict on a URL whose wait is too long, or whose host refuses this crawler."""
+    def given_up(self, url: str, answer: NotYet | str) -> Verdict:
+        """Return the verdict on a URL that is given up because of an answer of the pacer, or for the given reason."""
+        if isinstance(answer, str):
+            return self._denied(url, Reason.GIVEN_UP, answer)
         reason, note = Reason.WAIT_TOO_LONG, f"{answer.bound_by} until {utc(answer.not_before)}"
         if answer.refusal is not None:
             reason, note = Reason.REFUSED, str(answer.refusal)

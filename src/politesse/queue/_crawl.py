@@ -28,7 +28,7 @@ import asyncio
 import json
 import logging
 import os
-from collections import Counter
+from collections import Counter, deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -87,6 +87,7 @@ logger = logging.getLogger("politesse.queue")
 
 _MAX_HOPS: Final = 10
 _MAX_ATTEMPTS: Final = 5
+_MAX_NOTES: Final = 1_000
 _MAX_PATH: Final = MAX_URL_LENGTH - 300  # with it, the URL of any site is short enough
 
 
@@ -102,6 +103,8 @@ class Crawl(Generic[Item, Response]):
 
     Attributes:
         tally: counts and records the URLs.
+        is_stopping: whether no more requests begin.
+        notes: the last lines of ``PoliteQueue.note``.
     """
 
     def __init__(
@@ -129,8 +132,9 @@ class Crawl(Generic[Item, Response]):
         self._sitemaps = SitemapReader(agent, dispatcher, self._limits, self.admit, self.tally.counts)
         self._files: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by host: held during a read
         self._handed = 0
+        self.notes: deque[str] = deque(maxlen=_MAX_NOTES)
         self._idle: set[asyncio.Task[object] | None] = set()  # the workers that wait for a turn
-        self._is_late = False
+        self.is_stopping: bool = False
         self._over = asyncio.Event()
         self._error: BaseException | None = None
 
@@ -162,7 +166,7 @@ class Crawl(Generic[Item, Response]):
         if self._error is not None:
             self._log_end(self._error)
             raise self._error
-        return self.tally.report()
+        return self.tally.report(tuple(self.notes))
 
     def admit(self, url: str) -> bool:
         """Return whether a URL is new, and mark it as seen. An error of ``seen`` is raised, and ends the crawl."""
@@ -190,8 +194,8 @@ class Crawl(Generic[Item, Response]):
         worker = asyncio.current_task()
         self._dispatcher.consumers.add(worker)
         try:
-            while not self._over.is_set() and not self._is_late and self._workers <= self._max_pages - self._handed:
-                self._idle.add(worker)  # ``_stop_in_time`` may cancel it
+            while not self._over.is_set() and not self.is_stopping and self._workers <= self._max_pages - self._handed:
+                self._idle.add(worker)  # ``stop`` may cancel it
                 try:
                     turn, queued = await self._dispatcher.take()
                 finally:
@@ -215,9 +219,12 @@ class Crawl(Generic[Item, Response]):
                 self._over.set()
 
     async def _stop_in_time(self, max_time_s: float) -> None:
-        """After ``max_time_s`` seconds, begin no more requests, and end the workers that wait for a turn."""
         await self._agent.clock.sleep(max_time_s)
-        self._is_late = True
+        self.stop()
+
+    def stop(self) -> None:
+        """Begin no more requests, and end the workers that wait for a turn."""
+        self.is_stopping = True
         for worker in filter(None, self._idle):
             worker.cancel()
 
@@ -229,6 +236,10 @@ class Crawl(Generic[Item, Response]):
         response, before all URLs of the file are queued. A turn that has waited is given back, because the host may
         have been closed meanwhile.
         """
+        if self.is_stopping:  # a function that the program gave has called ``stop`` within ``take``
+            turn.give_back()
+            self._put_back(queued)
+            return
         room: asyncio.Lock | asyncio.Semaphore | None = None
         if queued.trail.sitemap is not None:
             room = self._files.setdefault(queued.origin_queue.host.key, asyncio.Lock())
@@ -536,10 +547,10 @@ class RunningCounts:
         except Exception as error:  # noqa: BLE001 - ends the crawl
             self._end(error)
 
-    def report(self) -> CrawlReport:
+    def report(self, notes: tuple[str, ...]) -> CrawlReport:
         """Return the result of the crawl."""
-        left, elapsed_s = self._dispatcher.size, self._elapsed_s
-        return CrawlReport(left=left, elapsed_s=elapsed_s, first_error=self.first_error, **self._counted())
+        left, elapsed_s, counts = self._dispatcher.size, self._elapsed_s, self._counted()
+        return CrawlReport(left=left, elapsed_s=elapsed_s, first_error=self.first_error, notes=notes, **counts)
 
     @property
     def _elapsed_s(self) -> float:

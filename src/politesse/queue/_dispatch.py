@@ -155,6 +155,7 @@ class Dispatcher(Generic[Item]):
         self._on_disallowed = on_disallowed
         self._maxsize = maxsize
         self._denied: deque[QueuedUrl[Item]] = deque()
+        self._abandoned: deque[QueuedUrl[Item]] = deque()  # given up by the program; a few at a time become denied
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
         self.refused: int = 0
         self.given_up: int = 0
@@ -187,6 +188,42 @@ class Dispatcher(Generic[Item]):
         if self.size or self.under_way:
             self.raise_failure()
 
+    def pause(self) -> None:
+        """Try no host and begin no fetch of robots.txt, until ``resume``."""
+        self.robots.is_paused = True
+        self.stalls.pause()
+
+    def resume(self) -> None:
+        """Hand out URLs again."""
+        if self.robots.is_paused:
+            self.robots.is_paused = False
+            self._patience.start()
+            self.stalls.resume()
+            self.robots.start_fetches()
+            self.workers.wake()  # a worker that gets a turn wakes the next one
+
+    def give_up(self, key: str, reason: str) -> int:
+        """Refuse all URLs that wait at a host, soon, and return how many they are."""
+        host = self.hosts.get(key)
+        if host is None:
+            return 0
+        host.given_up = self._puts, reason
+        for origin_queue in host.origins.values():
+            self._abandoned.extend(origin_queue.urls)
+            origin_queue.urls.clear()
+            self.robots.forget(origin_queue)
+        self._deny_abandoned()
+        self.workers.wake()
+        return host.size
+
+    def _deny_abandoned(self) -> None:
+        """Fill ``_denied``, so that it is empty only if ``_abandoned`` is: the URLs of a host may be a million."""
+        while self._abandoned and len(self._denied) < _BATCH:
+            queued = self._abandoned.popleft()
+            if not queued.withdrawn:  # otherwise it has left the heap before
+                queued.withdrawn = True
+                self._denied.append(queued)
+
     def close(self) -> None:
         """Accept no more URLs; the workers finish the queued URLs."""
         self.closed = True
@@ -206,6 +243,7 @@ class Dispatcher(Generic[Item]):
     def left(self) -> list[QueuedUrl[Item]]:
         """Return the URLs that wait, in the order of ``put``."""
         heaps = [origin_queue.urls for host in self.hosts.values() for origin_queue in host.origins.values()]
+        heaps.append([*self._abandoned])
         competing = [queued for urls in heaps for queued in urls if not queued.withdrawn]
         # The dict drops duplicates: a URL that was withdrawn from a heap and put back may be in the heap twice.
         left = {queued.number: queued for queued in (*competing, *self._denied)}
@@ -516,13 +554,13 @@ class Dispatcher(Generic[Item]):
         if self._denied:
             self._refuse_some()
         taken = self._ask_some() if self.line else None
-        if taken is None and self._unsorted and not (self.line and self.robots.may_reload):
+        if taken is None and self._unsorted and not (self.line and self.robots.may_try):
             self._sort_some()
         return taken
 
     def is_ready(self) -> bool:
         """Return whether ``try_take`` has something to do now; if not, fetch each robots.txt that is needed."""
-        if self._denied or self._unsorted or (self.line and self.robots.may_reload):
+        if self._denied or self._unsorted or (self.line and self.robots.may_try):
             return True
         if self.robots.unfetched:
             self.robots.start_fetches(at_least=MAX_FETCHING)
@@ -541,6 +579,8 @@ class Dispatcher(Generic[Item]):
             if not self._denied or not self._time_slice.is_open():
                 break
             queued = self._denied.popleft()
+            if self._abandoned:
+                self._deny_abandoned()
             verdict = self._denial(queued)
             if verdict is None:  # the URL is no longer denied
                 self._enter(queued)
@@ -563,6 +603,9 @@ class Dispatcher(Generic[Item]):
 
     def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
         """Return the verdict by which a URL is refused now; None if it is allowed, deferred or not yet judged."""
+        given_up = queued.origin_queue.host.given_up
+        if given_up is not None and queued.number <= given_up[0]:
+            return self._agent.given_up(queued.url, given_up[1])
         judged = self._agent.judged(queued.url)
         verdict = None if judged is None else judged[0]
         if verdict is None:
@@ -577,7 +620,7 @@ class Dispatcher(Generic[Item]):
 
         At least one host is tried, even if refusals have used up the slice of time.
         """
-        while self.line and self.robots.may_reload:
+        while self.line and self.robots.may_try:
             host = self.line.popleft()
             host.on(HostEvent.ASKED)
             queued = host.head()

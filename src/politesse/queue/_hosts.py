@@ -123,7 +123,7 @@ class StallWatch:
         describe: returns the counts of the queue in words.
     """
 
-    __slots__ = ("_clock", "_describe", "_is_logged", "_since_mono", "_timer", "_waiting")
+    __slots__ = ("_clock", "_describe", "_is_logged", "_is_paused", "_since_mono", "_timer", "_waiting")
 
     def __init__(self, clock: Clock, describe: Callable[[], str]) -> None:
         self._clock = clock
@@ -132,6 +132,19 @@ class StallWatch:
         self._since_mono = inf  # since when a task has waited without progress
         self._timer: Timer | None = None
         self._is_logged = False
+        self._is_paused = False
+
+    def pause(self) -> None:
+        """Watch no longer, until ``resume``."""
+        self._is_paused = True
+        self._cancel()
+
+    def resume(self) -> None:
+        """Count the time without progress from now."""
+        self._is_paused = False
+        self.note_progress()
+        if self._waiting:
+            self._watch()
 
     def note_progress(self) -> None:
         """Count the time without progress from now, or from the next wait if no task waits."""
@@ -148,14 +161,18 @@ class StallWatch:
 
     def __exit__(self, *_: object) -> None:
         self._waiting -= 1
-        if not self._waiting and self._timer is not None:
+        if not self._waiting:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _watch(self) -> None:
         now_mono = self._clock.monotonic()
         self._since_mono = min(self._since_mono, now_mono)
-        if self._timer is None and not self._is_logged:
+        if self._timer is None and not self._is_logged and not self._is_paused:
             self._timer = self._clock.call_later(self._since_mono + _STALL_S - now_mono, self._look)
 
     def _look(self) -> None:
@@ -292,6 +309,7 @@ class HostQueue(Generic[Item]):
         origins: maps each origin of the host to its queue.
         size: how many URLs wait, in all origins.
         progress_mono: when the host last had a turn or was found open; None before its first wait; see ``Patience``.
+        given_up: if the program has given up the host: the number of the last URL that is refused, and the reason.
         putters: tasks that wait for room.
     """
 
@@ -302,6 +320,7 @@ class HostQueue(Generic[Item]):
     origins: dict[Origin, OriginQueue[Item]] = field(default_factory=dict)
     size: int = 0
     progress_mono: float | None = None
+    given_up: tuple[int, str] | None = None
     putters: WaitingTasks = field(default_factory=WaitingTasks)
 
     def on(self, event: HostEvent) -> bool:

@@ -7,13 +7,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from politesse._base.checks import AsyncOnly, check_least, check_types, check_wait, wrong_type
+from politesse._base.text import shortened
 from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, StoreError
-from politesse.queue._crawl import Crawl, record_writer
+from politesse.origin import paced_host
+from politesse.queue._crawl import Crawl, logger, record_writer
 from politesse.queue._dispatch import Dispatcher, QueueTurn, described, statistics_of
 from politesse.queue._results import Item, QueueStatistics
 from politesse.queue._sitemaps import put_sitemaps
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Limits, Seen, check_callback, client_of
+from politesse.verdict import utc
 
 if TYPE_CHECKING:
     import os
@@ -115,6 +118,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         if retry_failed and journal is None:
             raise ConfigurationError("retry_failed=True needs a journal, which knows the URLs that failed")
         self._gate = gate
+        self._crawl: Crawl[Item, Any] | None = None
         self._dispatcher: Dispatcher[Item] = Dispatcher(
             gate,
             on_disallowed,
@@ -298,7 +302,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
         with record_writer(out) as write:
             options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error, write)
-            crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
+            crawl = self._crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
             dispatcher.admit, dispatcher.note_refusal = crawl.admit, crawl.tally.note_refusal
             try:
                 report = await crawl.run()
@@ -308,7 +312,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                     await dispatcher.flush()
                 raise
             finally:
-                dispatcher.admit = dispatcher.note_refusal = None
+                self._crawl = dispatcher.admit = dispatcher.note_refusal = None
         return report
 
     async def join(self) -> None:
@@ -319,6 +323,73 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
     def close(self) -> None:
         """Accept no more URLs. Queued URLs are still handed out, or given up; then ``turn`` raises QueueClosed."""
         self._dispatcher.close()
+
+    def pause(self) -> None:
+        """Hand out no more URLs until ``resume``. Requests that are under way go on, and URLs may be put.
+
+        Meanwhile, the queue fetches no robots.txt, but it still refuses URLs that are known to be disallowed. The time
+        of the pause counts for ``max_time_s`` of a crawl, but not for ``max_wait_s`` and ``max_unreachable_s``.
+        """
+        self._gate.state.check_loop()
+        self._dispatcher.pause()
+
+    def resume(self) -> None:
+        """End the pause."""
+        self._gate.state.check_loop()
+        self._dispatcher.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the queue is paused."""
+        return self._dispatcher.robots.is_paused
+
+    def stop(self) -> None:
+        """Let the running crawl begin no more requests, finish the pages that are under way, and return its report.
+
+        The other URLs stay in the queue, and a later crawl continues with them. Without a crawl, nothing happens.
+        """
+        self._gate.state.check_loop()
+        if self._crawl is not None:
+            self._crawl.stop()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a crawl is running that begins no more requests, because of ``stop`` or ``max_time_s``."""
+        return self._crawl is not None and self._crawl.is_stopping
+
+    def give_up(self, host: str, reason: str) -> int:
+        """Refuse all URLs that wait at a host, in the journal as well.
+
+        Workers pass these URLs to ``on_disallowed``, and a crawl counts them as ``given_up``. The reason of the verdict
+        is GIVEN_UP; its note is ``reason``. Requests that are under way go on. URLs that are put later are requested;
+        ``Gatekeeper.set_policy`` with ``HostPolicy(deny=True)`` refuses those, too.
+
+        Args:
+            host: the name or address of the host, without scheme and port.
+            reason: a phrase.
+
+        Returns:
+            How many URLs wait at the host, and are refused.
+
+        Raises:
+            InvalidURL: ``host`` is not the name or address of a host.
+            TypeError: an argument is not a str.
+        """
+        self._gate.state.check_loop()
+        check_types({"reason": (reason, str)}, required=True)
+        return self._dispatcher.give_up(paced_host(host), shortened(reason))
+
+    def note(self, text: str) -> None:
+        """Log a text (WARNING), and add it to the ``notes`` of the running crawl with the time (UTC).
+
+        Args:
+            text: at most 200 characters of it are kept.
+        """
+        check_types({"text": (text, str)}, required=True)
+        line = shortened(text)
+        logger.warning("%s", line)
+        if self._crawl is not None:
+            self._crawl.notes.append(f"{utc(self._gate.clock.wall())} {line}")
 
     def qsize(self, host: str | None = None) -> int:
         """Return how many URLs wait, at all hosts or at one of those that ``sizes`` names; turns do not count."""

@@ -104,8 +104,8 @@ class CrawlCounts:
             cannot be followed, or a ``handle`` that raised.
         redirects: how many answers were redirects.
         disallowed: how many URLs were refused by robots.txt, or by a policy.
-        given_up: how many URLs were given up because robots.txt was unreachable, a wait was too long, or the site
-            refuses this crawler. The crawl passes these URLs to ``on_disallowed``, too.
+        given_up: how many URLs were given up because robots.txt was unreachable, a wait was too long, the site refuses
+            this crawler, or by ``PoliteQueue.give_up``. The crawl passes these URLs to ``on_disallowed``, too.
         retried: how many requests were repeated after an answer of 429, 502, 503 or 504.
         bad_links: how many links were invalid URLs; links with other schemes than http(s) are not counted.
         skipped: how many links, redirects and URLs were left out because of ``depth``, ``allow``, ``deny`` or
@@ -157,6 +157,7 @@ class CrawlReport(CrawlCounts):
         left: how many URLs the queue still has.
         first_error: the URL, the type and the message of the first error of ``handle``; empty for none. Each error is
             logged with its traceback, and passed to ``on_error``.
+        notes: the last 1,000 lines of ``PoliteQueue.note`` during the crawl, the oldest first, each with its time.
 
     Example:
         >>> print(CrawlReport(pages=30, failed=1, redirects=2, disallowed=7, given_up=2, left=0, elapsed_s=41.25))
@@ -165,6 +166,7 @@ class CrawlReport(CrawlCounts):
 
     left: int = 0
     first_error: str = ""
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
@@ -188,6 +190,7 @@ _GIVING_UP: Final = {
     Reason.USAGE_UNKNOWN,
     Reason.WAIT_TOO_LONG,
     Reason.REFUSED,
+    Reason.GIVEN_UP,
 }
 
 
@@ -225,7 +228,7 @@ class QueueStatistics:
         under_way: how many turns are under way.
         waiting: how many workers wait for a turn.
         refused: how many URLs were disallowed, or given up.
-        given_up: how many of the refused URLs were given up because of a wait; see PoliteQueue.
+        given_up: how many of the refused URLs were given up; see CrawlReport.
         deferred_until_wall: the Unix time at which the first deferral ends; None without a deferral.
         resumed: how many URLs the journal held when it was read; 0 without a journal, and before the first use.
 
@@ -305,7 +308,7 @@ class QueuedTurn(Generic[Item]):
 
 
 def is_given_up(verdict: Verdict) -> bool:
-    """Return whether a URL was refused because of a wait, and not because a rule disallows it."""
+    """Return whether a URL was given up, and is not disallowed by a rule."""
     return verdict.reason in _GIVING_UP
 
 

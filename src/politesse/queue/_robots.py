@@ -29,6 +29,9 @@ host makes no progress for ``max_wait_s``, a worker tries it. If the worker then
 the last progress counts as one wait. An answer that names no closure counts as progress. The wait for other requests to
 the host, of this queue or of other callers, does not count. One timer serves all hosts, in the order of their last
 progress. It is not moved: a timer that fires too early is set again.
+
+While the queue is paused, no host is tried and no fetch begins. A wait counts from the end of the last pause, if that
+is later than its beginning.
 """
 
 from __future__ import annotations
@@ -108,12 +111,17 @@ class Patience(Generic[Item]):
     _max_refusals: int
     _look: Callable[[HostQueue[Item]], None]
     _started_wall: float = field(init=False)
+    _started_mono: float = field(init=False)
     # The hosts that wait, with the time of their last progress, or of their last look if that was later.
     _watched: OrderedDict[HostQueue[Item], float] = field(default_factory=OrderedDict, init=False)
     _timer: Timer | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._started_wall = self._clock.wall()
+        self.start()
+
+    def start(self) -> None:
+        """Count no wait from before this moment: the queue was created, or a pause has ended."""
+        self._started_wall, self._started_mono = self._clock.wall(), self._clock.monotonic()
 
     def defers(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Return whether a verdict denies a URL only for a time, and the queue waits for the end of that time."""
@@ -149,7 +157,8 @@ class Patience(Generic[Item]):
         is_closed = answer.bound_by in CLOSURES
         if not is_closed or host.progress_mono is None:
             self.note_progress(host)
-        left_s = (host.progress_mono or 0.0) + self.max_wait_s - self._clock.monotonic()
+        since_mono = max(host.progress_mono or 0.0, self._started_mono)
+        left_s = since_mono + self.max_wait_s - self._clock.monotonic()
         return answer.bound_by not in WAITS_OF_SITE or answer.not_before - self._clock.wall() <= left_s
 
     def watch(self, host: HostQueue[Item]) -> None:
@@ -209,6 +218,7 @@ class RobotsPrefetcher(Generic[Item]):
     Attributes:
         fetching: the origins that are being fetched, by task.
         unfetched: the origins whose fetch has not started.
+        is_paused: whether the queue is paused.
     """
 
     _agent: AgentView
@@ -218,15 +228,16 @@ class RobotsPrefetcher(Generic[Item]):
     _on_failure: Callable[[BaseException], None]
     fetching: dict[Learning, OriginQueue[Item]] = field(default_factory=dict, init=False)
     unfetched: deque[OriginQueue[Item]] = field(default_factory=deque, init=False)
+    is_paused: bool = field(default=False, init=False)
     _deferred: dict[OriginQueue[Item], Timer] = field(default_factory=dict, init=False)
     _reloading: dict[Learning, Timer] = field(default_factory=dict, init=False)
     _unused: int = field(default=0, init=False)  # the number of origins that are ``prefetched``
     _stopped: bool = field(default=False, init=False)
 
     @property
-    def may_reload(self) -> bool:
+    def may_try(self) -> bool:
         """Whether another host may be tried, even if its robots.txt has to be loaded again."""
-        return len(self._reloading) < _MAX_RELOADING
+        return len(self._reloading) < _MAX_RELOADING and not self.is_paused
 
     @property
     def deferred(self) -> dict[Origin, float]:
@@ -244,9 +255,12 @@ class RobotsPrefetcher(Generic[Item]):
         under_way = len(self.fetching)
         wanted = max(MAX_FETCHING if self._workers else at_least, _AHEAD - under_way - self._unused)
         room = min(wanted, MAX_FETCHING - under_way)
-        while room > 0 and self.unfetched and not self._stopped:
-            room -= 1
-            self._fetch(self.unfetched.popleft())
+        while room > 0 and self.unfetched and not (self._stopped or self.is_paused):
+            origin_queue = self.unfetched.popleft()
+            origin_queue.blocked = bool(origin_queue.urls)  # the program may have given up its URLs meanwhile
+            if origin_queue.blocked:
+                room -= 1
+                self._fetch(origin_queue)
 
     def fetch_again(self, origin_queue: OriginQueue[Item]) -> None:
         """Load the robots.txt of an origin again; no limit applies, because the gate is already fetching the file."""
@@ -276,6 +290,10 @@ class RobotsPrefetcher(Generic[Item]):
             self._on_failure(error)
         if self._stopped:
             return  # perhaps the gate was closed just after this fetch
+        if not origin_queue.urls:  # the program has given them up meanwhile
+            origin_queue.blocked = False
+            self.start_fetches()
+            return
         verdict, _, _ = task.result()
         is_closing = verdict.reason is Reason.TOO_MANY_REQUESTS
         origin_queue.closings = origin_queue.closings + 1 if is_closing else 0
@@ -308,6 +326,13 @@ class RobotsPrefetcher(Generic[Item]):
         wait_s = max(not_before - now_wall, _MIN_DEFERRAL_S)
         self._deferred[origin_queue] = self._agent.clock.call_later(wait_s, partial(self._end_deferral, origin_queue))
         return True
+
+    def forget(self, origin_queue: OriginQueue[Item]) -> None:
+        """Defer an origin no longer: its URLs are given up."""
+        timer = self._deferred.pop(origin_queue, None)
+        if timer is not None:
+            timer.cancel()
+            origin_queue.blocked, origin_queue.deferred_wall = False, None
 
     def _end_deferral(self, origin_queue: OriginQueue[Item]) -> None:
         del self._deferred[origin_queue]

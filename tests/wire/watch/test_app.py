@@ -75,6 +75,12 @@ def fetcher() -> ScriptedFetcher:
 
 
 @pytest.fixture
+async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Gatekeeper]:
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        yield gate
+
+
+@pytest.fixture
 def queue(gate: Gatekeeper) -> PoliteQueue[None]:
     return PoliteQueue(gate)
 
