@@ -21,8 +21,9 @@ from rich.progress import Progress
 from politesse._base.text import counted, printable, shortened
 from politesse.audit import Audit, AuditOptions, HostAudit, LogError
 from politesse.cli.console import errors, output, record_of, say, say_json
-from politesse.cli.running import AsJson, checked_arguments, file_option, handled
+from politesse.cli.running import AsJson, checked_arguments, file_option
 from politesse.errors import ConfigurationError
+from politesse.queue._signals import handled
 from politesse.verdict import utc
 
 if TYPE_CHECKING:

@@ -44,6 +44,7 @@ from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
 from politesse.queue._results import CrawlCounts, finished_words
+from politesse.queue._signals import gets_signals
 from politesse.queue._web import Limits, normal_form
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from politesse.integrations.warc import WarcFile
-    from politesse.queue import CrawlPage, CrawlProgress
+    from politesse.queue import CrawlPage, CrawlProgress, CrawlReport
     from politesse.status import HostStatus
 
     Shown = Callable[[CrawlProgress], None]
@@ -149,6 +150,7 @@ _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
 _MAX_NAMED: Final = 10  # the summary names at most this many sites
 _RECENT: Final = 10
+_INTERRUPTED: Final = "interrupted"
 
 
 class RecordFile:
@@ -390,8 +392,8 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
     Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
-    a table shows the progress. After Ctrl-C the crawl still writes its records and its summary; a second Ctrl-C ends
-    the program at once.
+    a table shows the progress. After Ctrl-C the crawl still finishes the pages that are under way, and writes its
+    records and its summary; a second Ctrl-C ends the program at once.
 
     Exit code: 0 if all URLs, or --max-pages pages, are done. 1 if a URL failed or was given up, or if a URL on the
     command line is disallowed. (A URL is given up if its robots.txt is unreachable, or if its site makes the crawl wait
@@ -439,9 +441,9 @@ async def crawl(  # noqa: PLR0913 - the options of the command
             code = 1 if records.counts["failed"] or records.counts["given-up"] or records.denied else 0
             code = _REFUSED if records.refusals else code
         except asyncio.CancelledError:
-            run.ending = "interrupted"
-            with suppress(OSError):  # TimeoutError is an OSError; it is raised if nothing reads the output
-                await asyncio.wait_for(run.record_left(), _LAST_WRITE_S)
+            run.ending = _INTERRUPTED
+            with suppress(OSError):
+                await run.record_left()
             raise
         except BrokenPipeError:
             code, run.ending = BROKEN_PIPE, "stopped, because the output was closed"
@@ -476,6 +478,7 @@ class CrawlRun:
         self._started_mono = time.monotonic()
         self._denies_private = True
         self._archive: WarcFile | None = None
+        self._queue: PoliteQueue[str] | None = None
         self.ending: str = ""
 
     async def crawl(self) -> None:
@@ -486,7 +489,7 @@ class CrawlRun:
         if self._denies_private:
             fetch, resolver = replace(fetch, private_addresses="deny"), PublicResolver()
         async with plan.gate(fetch) as gate:
-            queue: PoliteQueue[str] = PoliteQueue(gate, journal=plan.journal)
+            self._queue = queue = PoliteQueue(gate, journal=plan.journal)
             # One connection for each worker, and no cookies, so that each request is like the first request of a new
             # visitor.
             session = PoliteSession(
@@ -502,21 +505,24 @@ class CrawlRun:
                     for url in plan.sitemaps:
                         await queue.put_sitemaps(url, item=_SITEMAP)
                     self._add_hosts(queue)
-                    elapsed_s = await self._crawl_queue(gate, queue, web)
+                    report = await self._crawl_queue(gate, queue, web)
                 finally:
                     self._left = [url for url, *_ in queue.left()]
                     self._note_hosts(queue.sizes(), gate.hosts())
-        if self._left:
-            is_late = plan.time_s is not None and elapsed_s >= plan.time_s
-            self.ending = (
-                f"stopped at --time {plan.time_s:g}" if is_late else f"stopped at --max-pages {plan.max_pages}"
-            )
+        endings = {
+            "": f"stopped at --max-pages {plan.max_pages}",
+            "max_time_s": f"stopped at --time {plan.time_s or 0:g}",
+        }
+        if report.stopped_by.startswith("SIG"):
+            self.ending = _INTERRUPTED
+        elif self._left:
+            self.ending = endings.get(report.stopped_by, "stopped")
 
-    async def _crawl_queue(self, gate: Gatekeeper, queue: PoliteQueue[str], web: PoliteSession) -> float:
-        """Crawl the pages of the queue within the plan's limits, and return the seconds that it took."""
+    async def _crawl_queue(self, gate: Gatekeeper, queue: PoliteQueue[str], web: PoliteSession) -> CrawlReport:
+        """Crawl the pages of the queue within the plan's limits."""
         plan = self._plan
         async with self._shown(gate, queue) as show:
-            report = await queue.crawl(
+            return await queue.crawl(
                 web,
                 self._handle,
                 workers=plan.workers,
@@ -528,8 +534,8 @@ class CrawlRun:
                 max_time_s=plan.time_s,
                 out=self._records.add,
                 on_progress=show,
+                stop_on_signals=gets_signals(),
             )
-        return report.elapsed_s
 
     def _add_hosts(self, queue: PoliteQueue[str]) -> None:
         """Add the hosts of links that an earlier run followed, and the hosts to which start URLs were redirected."""
@@ -551,7 +557,9 @@ class CrawlRun:
         """Record the remaining URLs once, unless a journal keeps them; raises OSError."""
         while self._left and self._plan.journal is None:
             self._records.add({"url": self._left.pop(), "outcome": "left"})
-        await self._records.flush()
+        with suppress(TimeoutError):  # if nobody reads the output
+            async with asyncio.timeout(_LAST_WRITE_S if self.ending == _INTERRUPTED else None):
+                await self._records.flush()
 
     def summary(self) -> str:
         """Return the counts of all outcomes in one line, and a second line if URLs remain or the crawl ended early."""
@@ -603,7 +611,7 @@ class CrawlRun:
 
     async def _handle(self, page: CrawlPage[str], response: aiohttp.ClientResponse) -> dict[str, object]:
         """Queue the links of a page, and return the members of the page's record that describe its content."""
-        await self._records.make_room()
+        await self._make_room()
         is_html = may_be_html(", ".join(response.headers.getall("Content-Type", ())))
         limit = MAX_BYTES if self._archive is None else _MAX_ARCHIVED_BYTES
         body = await read_body(response.content, limit) if is_html or self._archive is not None else None
@@ -628,6 +636,14 @@ class CrawlRun:
             "links": len(links),
             "queued": queued,
         }
+
+    async def _make_room(self) -> None:
+        """Wait for a slow reader of the records, until the crawl is stopped: perhaps nobody reads them."""
+        while self._queue is not None and not self._queue.is_stopping:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WRITE_S):
+                    await self._records.make_room()
+                    break
 
     async def _links(self, url: str, response: aiohttp.ClientResponse, body: bytes) -> list[str]:
         """Return the links of a page; a thread parses the page, because a hostile page can take a second."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-import threading
-import time
 import warnings
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -28,6 +25,7 @@ from politesse.fetch._options import MIN_BODY_BYTES
 from politesse.options import FleetOptions, SharedPacer
 from politesse.page.html import MAX_BYTES
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
+from politesse.queue._signals import SignalStop, gets_signals
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
@@ -96,9 +94,7 @@ USER_AGENT: Final = f"politesse/{__version__} (robots.txt check)"
 MAX_READ_BYTES: Final = 4 * 1024 * 1024
 """The part of a file that is read: more than any crawler reads, so that the rest can be reported, too."""
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _BY_SIGNAL: Final = 128  # a shell adds this to the number of the signal that ended a program
-_ECHO_S: Final = 0.2  # programs such as timeout send SIGINT again after the terminal's; within this time it is ignored
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
@@ -252,39 +248,19 @@ def checked_arguments() -> Generator[None, None, None]:
 
 
 async def _run(command: Coroutine[Any, Any, int]) -> int:
-    received: list[tuple[int, float]] = []
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    task = asyncio.current_task()
 
-    def interrupt(number: int, _: FrameType | None) -> None:
-        now_mono = time.monotonic()
-        if not received:
-            received.append((number, now_mono))
-            if task is not None:
-                loop.call_soon_threadsafe(task.cancel)
-        elif now_mono - received[0][1] > _ECHO_S:
-            if sys.stderr.isatty():
-                os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a live table hides the cursor
-            os._exit(_BY_SIGNAL + number)
+    def end(number: int, _: FrameType | None) -> None:
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a live table hides the cursor
+        os._exit(_BY_SIGNAL + number)
 
-    with handled(interrupt):
+    signals = SignalStop(lambda _: task and task.cancel(), end)
+    with signals.block() if gets_signals() else nullcontext():
         try:
             code = await command
         except asyncio.CancelledError:
-            if not received:
+            if not signals.received:
                 raise
             code = 0
-    return _BY_SIGNAL + received[0][0] if received else code
-
-
-@contextmanager
-def handled(interrupt: Any) -> Generator[None, None, None]:  # noqa: ANN401 - a handler of the module signal
-    """Let ``interrupt`` handle signals during the block; only in the main thread, because other threads get none."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {number: signal.signal(number, interrupt) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return _BY_SIGNAL + signals.received if signals.received else code

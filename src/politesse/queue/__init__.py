@@ -10,6 +10,7 @@ The modules of this folder::
     _crawl.py           ``PoliteQueue.crawl``: the loop over the queue, and its counts
       _sitemaps.py      puts sitemap files, and queues their URLs
         _sitemap_file.py  reads a sitemap file
+      _signals.py       ends a crawl in order at SIGINT and SIGTERM
       _web.py           the clients, limits, links and seen URLs of a crawl
     _results.py         turns, pages, counts and errors
 """

@@ -103,7 +103,7 @@ class Crawl(Generic[Item, Response]):
 
     Attributes:
         tally: counts and records the URLs.
-        is_stopping: whether no more requests begin.
+        stopped_by: see CrawlReport; no more requests begin unless it is empty.
         notes: the last lines of ``PoliteQueue.note``.
     """
 
@@ -134,7 +134,7 @@ class Crawl(Generic[Item, Response]):
         self._handed = 0
         self.notes: deque[str] = deque(maxlen=_MAX_NOTES)
         self._idle: set[asyncio.Task[object] | None] = set()  # the workers that wait for a turn
-        self.is_stopping: bool = False
+        self.stopped_by: str = ""
         self._over = asyncio.Event()
         self._error: BaseException | None = None
 
@@ -166,7 +166,7 @@ class Crawl(Generic[Item, Response]):
         if self._error is not None:
             self._log_end(self._error)
             raise self._error
-        return self.tally.report(tuple(self.notes))
+        return self.tally.report(notes=tuple(self.notes), stopped_by=self.stopped_by)
 
     def admit(self, url: str) -> bool:
         """Return whether a URL is new, and mark it as seen. An error of ``seen`` is raised, and ends the crawl."""
@@ -194,7 +194,7 @@ class Crawl(Generic[Item, Response]):
         worker = asyncio.current_task()
         self._dispatcher.consumers.add(worker)
         try:
-            while not self._over.is_set() and not self.is_stopping and self._workers <= self._max_pages - self._handed:
+            while not self._over.is_set() and not self.stopped_by and self._workers <= self._max_pages - self._handed:
                 self._idle.add(worker)  # ``stop`` may cancel it
                 try:
                     turn, queued = await self._dispatcher.take()
@@ -220,11 +220,11 @@ class Crawl(Generic[Item, Response]):
 
     async def _stop_in_time(self, max_time_s: float) -> None:
         await self._agent.clock.sleep(max_time_s)
-        self.stop()
+        self.stop("max_time_s")
 
-    def stop(self) -> None:
+    def stop(self, by: str) -> None:
         """Begin no more requests, and end the workers that wait for a turn."""
-        self.is_stopping = True
+        self.stopped_by = self.stopped_by or by
         for worker in filter(None, self._idle):
             worker.cancel()
 
@@ -236,7 +236,7 @@ class Crawl(Generic[Item, Response]):
         response, before all URLs of the file are queued. A turn that has waited is given back, because the host may
         have been closed meanwhile.
         """
-        if self.is_stopping:  # a function that the program gave has called ``stop`` within ``take``
+        if self.stopped_by:  # a function that the program gave has called ``stop`` within ``take``
             turn.give_back()
             self._put_back(queued)
             return
@@ -547,10 +547,10 @@ class RunningCounts:
         except Exception as error:  # noqa: BLE001 - ends the crawl
             self._end(error)
 
-    def report(self, notes: tuple[str, ...]) -> CrawlReport:
+    def report(self, **more: Any) -> CrawlReport:  # noqa: ANN401 - further attributes of the report
         """Return the result of the crawl."""
-        left, elapsed_s, counts = self._dispatcher.size, self._elapsed_s, self._counted()
-        return CrawlReport(left=left, elapsed_s=elapsed_s, first_error=self.first_error, notes=notes, **counts)
+        more |= self._counted()
+        return CrawlReport(left=self._dispatcher.size, elapsed_s=self._elapsed_s, first_error=self.first_error, **more)
 
     @property
     def _elapsed_s(self) -> float:

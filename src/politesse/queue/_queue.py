@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+import signal
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from politesse._base.checks import AsyncOnly, check_least, check_types, check_wait, wrong_type
@@ -14,6 +15,7 @@ from politesse.origin import paced_host
 from politesse.queue._crawl import Crawl, logger, record_writer
 from politesse.queue._dispatch import Dispatcher, QueueTurn, described, statistics_of
 from politesse.queue._results import Item, QueueStatistics
+from politesse.queue._signals import SignalStop
 from politesse.queue._sitemaps import put_sitemaps
 from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Limits, Seen, check_callback, client_of
 from politesse.verdict import utc
@@ -244,6 +246,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         on_progress: Callable[[CrawlProgress], object] | None = None,
         on_error: Callable[[CrawlPage[Item], BaseException], object] | None = None,
         stop_on_error: bool = False,
+        stop_on_signals: bool = False,
     ) -> CrawlReport:
         """Request every URL of the queue, hand each page to ``handle``, and follow the links that ``handle`` puts.
 
@@ -287,9 +290,14 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
             on_error: called with a page and its error: an error of ``handle`` or of the request, or PageFailed.
             stop_on_error: whether the first error of ``handle`` ends the crawl and is raised. The journal then keeps
                 the page for the next run.
+            stop_on_signals: whether the first SIGINT or SIGTERM ends the crawl as ``stop`` does. A second signal after
+                more than 0.2 s goes to the handler that the program had before the crawl. By default, a second SIGINT
+                ends the program as Ctrl-C does, and a second SIGTERM does nothing. After the crawl, the program has its
+                handlers back.
 
         Raises:
-            ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or a crawl is running.
+            ConfigurationError: an argument is invalid, ``web`` belongs to another gatekeeper, or a crawl is running;
+                or ``stop_on_signals=True`` outside of the main thread, or beside another such crawl of the process.
             ClosedError: the gatekeeper or ``web`` was closed.
             StoreError: the journal cannot be read or written, or another queue uses it.
             OSError: ``out`` cannot be opened or written.
@@ -300,7 +308,8 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         if dispatcher.admit is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
         limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
-        with record_writer(out) as write:
+        check_types({"stop_on_signals": (stop_on_signals, bool)}, required=True)
+        with record_writer(out) as write, SignalStop(self._end_by_signal).block() if stop_on_signals else nullcontext():
             options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error, write)
             crawl = self._crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
             dispatcher.admit, dispatcher.note_refusal = crawl.admit, crawl.tally.note_refusal
@@ -314,6 +323,12 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
             finally:
                 self._crawl = dispatcher.admit = dispatcher.note_refusal = None
         return report
+
+    def _end_by_signal(self, number: int) -> None:
+        if self._crawl is not None:
+            name = signal.Signals(number).name
+            self._crawl.stop(name)
+            self.note(f"{name}: no more requests begin, and the pages under way are finished")
 
     async def join(self) -> None:
         """Wait until every URL that was put is done; for ClosedError, StoreError, WrongEventLoop see ``put``."""
@@ -350,12 +365,12 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         """
         self._gate.state.check_loop()
         if self._crawl is not None:
-            self._crawl.stop()
+            self._crawl.stop("stop")
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a crawl is running that begins no more requests, because of ``stop`` or ``max_time_s``."""
-        return self._crawl is not None and self._crawl.is_stopping
+        """Whether a crawl is running that begins no more requests, because of ``stop``, ``max_time_s`` or a signal."""
+        return self._crawl is not None and bool(self._crawl.stopped_by)
 
     def give_up(self, host: str, reason: str) -> int:
         """Refuse all URLs that wait at a host, in the journal as well.

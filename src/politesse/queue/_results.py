@@ -157,6 +157,8 @@ class CrawlReport(CrawlCounts):
         left: how many URLs the queue still has.
         first_error: the URL, the type and the message of the first error of ``handle``; empty for none. Each error is
             logged with its traceback, and passed to ``on_error``.
+        stopped_by: ``"stop"``, ``"max_time_s"``, ``"SIGINT"`` or ``"SIGTERM"`` if this has ended the crawl before its
+            other URLs were requested; else empty.
         notes: the last 1,000 lines of ``PoliteQueue.note`` during the crawl, the oldest first, each with its time.
 
     Example:
@@ -166,6 +168,7 @@ class CrawlReport(CrawlCounts):
 
     left: int = 0
     first_error: str = ""
+    stopped_by: str = ""
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -83,7 +83,7 @@ def app(
     get = partial(web.get, allow_head=False)
     application.add_routes(
         [
-            get("", watch.to_page),  # mounted at a prefix, without the slash that the paths of the page need
+            get("", watch.page),  # mounted at a prefix, and asked without its last slash
             get("/", watch.page),
             get("/hosts", watch.hosts),
             get("/explain", watch.explain),
@@ -226,10 +226,9 @@ class _Watch:
     async def add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(_HEADERS)
 
-    async def to_page(self, request: web.Request) -> web.Response:
-        raise web.HTTPFound(f"{request.path}/")
-
-    async def page(self, _: web.Request) -> web.Response:
+    async def page(self, request: web.Request) -> web.Response:
+        if not request.path.endswith("/"):  # the page's own requests are relative to the slash
+            raise web.HTTPFound(f"{request.path}/")
         headers = {"Content-Security-Policy": self._policy}
         return web.Response(text=self._page, content_type="text/html", headers=headers)
 

@@ -13,7 +13,7 @@ from politesse._base.checks import check_choice, wrong_type
 from politesse._base.text import counted, printable
 from politesse._cache.options import HostPolicy
 from politesse.errors import ConfigurationError
-from politesse.origin import Origin
+from politesse.origin import Origin, paced_host
 from politesse.watch._table import policy_text
 
 if TYPE_CHECKING:
@@ -77,14 +77,10 @@ def _checked(order: object) -> tuple[str, str, str, dict[str, Any]]:
     return str(action), str(host or ""), printable(reason.strip()), limits
 
 
-def _host(given: str) -> str:
-    return Origin.of(f"https://{given}").pacing_host
-
-
 def _steer_queue(queue: PoliteQueue[Any], action: str, host: str, reason: str) -> str:
     if action == "give_up":
-        count = queue.give_up(_host(host), reason)
-        return f"{_host(host)}: given up, {counted(count, 'URL')}"
+        count = queue.give_up(paced_host(host), reason)
+        return f"{paced_host(host)}: given up, {counted(count, 'URL')}"
     if action == "pause":
         queue.pause()
         return "The crawl is paused"
@@ -96,20 +92,21 @@ def _steer_queue(queue: PoliteQueue[Any], action: str, host: str, reason: str) -
 
 
 def _set_policy(gate: Gatekeeper, action: str, host: str, reason: str, limits: dict[str, Any]) -> str:
-    policy = gate.state.policies.get(_host(host), HostPolicy())
+    policy = gate.state.policies.get(paced_host(host), HostPolicy())
     if action in {"deny", "exempt"}:
         limits = {"deny": action == "deny", "exempt": action == "exempt", "reason": reason}
     policy = replace(policy, **limits)
     gate.set_policy(host, None if action == "clear" else policy)
-    return f"{_host(host)}: {'no policy' if action == 'clear' else policy_text(policy, has_reason=False)}"
+    return f"{paced_host(host)}: {'no policy' if action == 'clear' else policy_text(policy, has_reason=False)}"
 
 
 async def _forget(gate: Gatekeeper, given: str) -> str:
     """Forget the files of an origin, or of all known origins of a host."""
-    origins = [Origin.of(given if "://" in given else f"https://{given}")]
-    if "://" not in given:
-        copies = gate.state.cache.entries.values()
-        origins = [copy.origin for copy in copies if copy.origin.pacing_host == origins[0].pacing_host] or origins
+    if "://" in given:
+        origins = [Origin.of(given)]
+    else:
+        host, copies = paced_host(given), gate.state.cache.entries.values()
+        origins = [copy.origin for copy in copies if copy.origin.pacing_host == host] or [Origin.of(f"https://{host}")]
     for origin in origins:
         await gate.forget(origin)
     return f"{', '.join(origin.text for origin in origins)}: robots.txt is forgotten"

@@ -124,6 +124,7 @@ class Origin:
     headers: dict[str, str] = field(default_factory=dict)
     base: str = ""
     requests: list[web.BaseRequest] = field(default_factory=list)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def paths(self) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from tests.support.programs import run_code
 from tests.support.tiers import first_of
@@ -83,6 +84,51 @@ async def test_an_echo_of_ctrl_c_does_not_end_the_command_at_once() -> None:
         told = (await process.stderr.read()).decode().splitlines()
         assert await process.wait() in {130, 143}
     assert any("interrupted" in line for line in told)  # the summary of a crawl that ended in order
+
+
+class _Slow(Origin):
+    """Each page links to others, and ends when the test lets it."""
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/robots.txt":
+            return await super().answer(request)
+        response = web.StreamResponse(headers={"Content-Type": "text/html"})
+        await response.prepare(request)
+        self.requests.append(request)
+        await response.write(b"<a href=/1>1</a><a href=/2>2</a>")
+        await self.go_on.wait()
+        return response
+
+
+def _pages(out: Path) -> int:
+    return out.read_text().count('"outcome": "page"')
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_crawl_finishes_the_page_under_way_and_a_second_signal_ends_it_at_once(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    outcomes = []
+    for again in (False, True):
+        async with serving(_Slow()) as origin:
+            process = await start("crawl", f"{origin.base}/", "--out", str(tmp_path / "out"))
+            while len(origin.requests) < 2:
+                await asyncio.sleep(0.01)
+            process.send_signal(number)
+            await asyncio.sleep(0.5)  # an echo would be ignored
+            is_running = process.returncode is None
+            if again:
+                process.send_signal(number)
+            else:
+                origin.go_on.set()
+            async with asyncio.timeout(20):
+                _, err = await process.communicate()
+        assert process.returncode == 128 + number
+        outcomes.append((is_running, _pages(tmp_path / "out"), err.decode()))
+    (*first, told), at_once = outcomes
+    assert (first, at_once) == ([True, 1], (True, 0, ""))
+    assert "1 page, 0 failed" in told
+    assert told.endswith("2 URLs left at 1 host; interrupted\n")
 
 
 @pytest.mark.full
