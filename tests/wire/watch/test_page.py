@@ -7,18 +7,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from aiohttp import ClientResponse, web
+from aiohttp import ClientResponse
 from playwright.async_api import Browser, Locator, Page, expect
+from yarl import URL
 
 from politesse import Gatekeeper, PoliteSession
 from politesse.queue import CrawlPage, CrawlReport, PoliteQueue
-from politesse.watch import app
+from politesse.watch import app, serve
 from tests.support.sites import UA, Site, serving, slow_gate, until
 from tests.wire.clients.browsers import browsing, context_of
+from tests.wire.watch.watching import TOKEN, mounted
 
 pytestmark = [pytest.mark.realtime, pytest.mark.full]
+expect.set_options(timeout=30_000)
 
-TOKEN = "a secret"
 HOSTILE = """<img src=x onerror="document.title='hit'"></td>\u202e"""
 REASON = "their operator has asked us"
 PAGES = 3_000  # of a site: more than a test sees
@@ -84,20 +86,6 @@ class Crawl:
             return await self.queue.crawl(session, handle)
 
 
-@asynccontextmanager
-async def watched(
-    gate: Gatekeeper, queue: PoliteQueue[None] | None = None, token: str | None = TOKEN, port: int = 0
-) -> AsyncIterator[str]:
-    """Serve the watch of a gate."""
-    runner = web.AppRunner(app(gate, queue, token=token), shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    finally:
-        await runner.cleanup()
-
-
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
     async with browsing() as browser:
@@ -124,7 +112,8 @@ async def crawl() -> AsyncIterator[Crawl]:
         for site in sites:
             for number in range(PAGES):
                 queue.put_nowait(f"{site.base}/page/{number}")
-        crawl = Crawl(gate, queue, sites, await stack.enter_async_context(watched(gate, queue)))
+        server = await stack.enter_async_context(await serve(gate, queue, port=0, token=TOKEN))
+        crawl = Crawl(gate, queue, sites, server.url)
         yield crawl
         crawl.report.cancel()
         await asyncio.wait([crawl.report])
@@ -195,7 +184,7 @@ async def test_page_slows_denies_pauses_and_stops(crawl: Crawl, tab: Tab) -> Non
 
 
 async def test_texts_of_sites_are_text(tab: Tab) -> None:
-    async with slow_gate(0.0) as gate, watched(gate) as base:
+    async with slow_gate(0.0) as gate, await serve(gate, port=0, token=TOKEN) as server:
         numbers = dict.fromkeys(("interval_s", "not_before", "waiting", "in_flight", "held_s", "queued"), 1)
         texts = dict.fromkeys(("host", "bound_by", "held_by", "refusal", "fleet", "policy"), HOSTILE)
         nothing = {"status": None, "next_fetch": None}
@@ -215,7 +204,7 @@ async def test_texts_of_sites_are_text(tab: Tab) -> None:
         events = f"event: hosts\ndata: {json.dumps(hosts)}\n\nevent: refusals\ndata: {json.dumps(refusals)}\n\n"
         await tab.page.route("**/events?*", lambda route: route.fulfill(body=events, content_type="text/event-stream"))
         await tab.page.route("**/explain?*", lambda route: route.fulfill(json={**found, "lines": [line]}))
-        await tab.page.goto(base)
+        await tab.page.goto(server.url)
         await expect(tab["rows"].get_by_role("button")).to_have_text(HOSTILE)
         await tab["rows"].get_by_role("button").click()
         await expect(tab["facts"]).to_contain_text(HOSTILE)
@@ -231,8 +220,8 @@ async def test_texts_of_sites_are_text(tab: Tab) -> None:
 
 
 async def test_wrong_token_asks_again(tab: Tab) -> None:
-    async with slow_gate(0.0) as gate, watched(gate) as base:
-        await tab.page.goto(f"{base}#token=wrong")
+    async with slow_gate(0.0) as gate, await serve(gate, port=0, token=TOKEN) as server:
+        await tab.page.goto(f"{server.url}#token=wrong")
         await expect(tab["login-text"]).to_contain_text("The token is wrong.")
         await expect(tab["content"]).to_be_hidden()
         await tab["token"].fill(TOKEN)
@@ -243,9 +232,9 @@ async def test_wrong_token_asks_again(tab: Tab) -> None:
 
 
 async def test_without_a_token_the_page_only_reads(site: Site, tab: Tab) -> None:
-    async with slow_gate(0.0) as gate, watched(gate, PoliteQueue[None](gate), token=None) as base:
+    async with slow_gate(0.0) as gate, await serve(gate, PoliteQueue[None](gate), port=0) as server:
         await gate.check(f"{site.base}/")
-        await tab.page.goto(base)
+        await tab.page.goto(server.url)
         await expect(tab["cannot"]).to_be_visible()
         await expect(tab["stop"]).to_be_hidden()
         await tab.row(site.host).get_by_role("button").click()
@@ -254,8 +243,8 @@ async def test_without_a_token_the_page_only_reads(site: Site, tab: Tab) -> None
 
 
 async def test_unknown_file_is_fetched_on_demand(site: Site, tab: Tab) -> None:
-    async with slow_gate(0.0) as gate, watched(gate) as base:
-        await tab.page.goto(f"{base}#token={TOKEN}")
+    async with slow_gate(0.0) as gate, await serve(gate, port=0, token=TOKEN) as server:
+        await tab.page.goto(f"{server.url}#token={TOKEN}")
         await tab.explain("no URL")
         await expect(tab["verdict"]).to_contain_text("no URL")
         await tab.explain(f"{site.base}/private")
@@ -267,10 +256,18 @@ async def test_unknown_file_is_fetched_on_demand(site: Site, tab: Tab) -> None:
 
 async def test_lost_connection_is_said_and_tried_again(tab: Tab) -> None:
     async with slow_gate(0.0) as gate:
-        async with watched(gate) as base:
-            await tab.page.goto(f"{base}#token={TOKEN}")
+        async with await serve(gate, port=0, token=TOKEN) as server:
+            await tab.page.goto(f"{server.url}#token={TOKEN}")
             await expect(tab["state"]).to_have_text("no crawl")
-        await expect(tab["content"].locator("..").locator(".lost")).to_contain_text("No connection to the crawl.")
-        async with watched(gate, port=int(base.rpartition(":")[2].strip("/"))):
-            await expect(tab["again"]).to_be_hidden(timeout=30_000)
+        await expect(tab.page.locator("main > .lost")).to_contain_text("No connection to the crawl.")
+        async with await serve(gate, port=URL(server.url).port or 0, token=TOKEN):
+            await expect(tab["again"]).to_be_hidden()
             await expect(tab["quiet"]).to_have_text("Connected again")
+
+
+async def test_page_of_a_mounted_application(tab: Tab) -> None:
+    async with slow_gate(0.0) as gate, mounted(app(gate, token=TOKEN), "/watch") as client:
+        for path in "", "/":
+            await tab.page.goto(f"{client.url.rstrip('/')}{path}#token={TOKEN}")
+            await expect(tab["state"]).to_have_text("no crawl")
+        assert tab.complaints == []
