@@ -1515,11 +1515,19 @@ class Hosts:
 
     def known_closing(self, host: str, /) -> float | None:
         """Return the Unix time until which ``host`` is closed, or None if it is open or not recalled yet."""
+        closure = self.closure(host)
+        return None if closure is None else closure.not_before
+
+    def closure(self, host: str, /) -> NotYet | None:
+        """Return until when and why ``host`` is closed, or None if it is open or not recalled yet."""
         if self._is_by_address and self._addresses.known(host) is None:
             return None
         paced = self.by_name.get(self._key(host) if self.is_scoped else host)
-        closed_s = 0.0 if paced is None else paced.demand.closing.until_mono - self.monotonic()
-        return self.wall() + closed_s if closed_s > 0.0 else None
+        if paced is None or (closed_s := paced.demand.closing.until_mono - self.monotonic()) <= 0.0:
+            return None
+        bound_by = paced.demand.closing.bound_by
+        refusal = paced.demand.refusal(paced.options) if bound_by is Bound.REFUSED else None
+        return NotYet(self.wall() + closed_s, bound_by, refusal=refusal)
 
     def closings(self) -> Counter[Bound]:
         """Return how many hosts are closed now, by the reason of the closure. Any thread may call this."""

@@ -335,6 +335,10 @@ class GateShare:
         """Return the Unix time until which ``host`` is closed, at all gates; or None."""
         return self.pacer.known_closing(host)
 
+    def closure(self, host: str, /) -> NotYet | None:
+        """Return until when and why ``host`` is closed, at all gates; or None."""
+        return self.pacer.closure(host)
+
     def hosts(self) -> Mapping[str, HostStatus]:
         """Return the state of each busy host, with the requests of all gates."""
         return {} if self._pacer is None else self._pacer.hosts()

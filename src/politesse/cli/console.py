@@ -38,7 +38,7 @@ STANDARD: Final = "-"
 
 _BLOCK_BYTES: Final = 64 * 1024
 _PIPE_WIDTH: Final = 100  # by default, rich folds the lines of a pipe at 80 columns
-_UNIX_TIMES: Final = frozenset({"closed_until", "next_fetch", "not_before"})
+_UNIX_TIMES: Final = frozenset({"closed_until", "next_fetch", "not_before", "since"})
 BROKEN_PIPE = 141
 """The exit code that a shell shows for a program that ended because its output was closed: 128 and SIGPIPE."""
 

@@ -13,7 +13,6 @@ from collections import Counter, deque
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,9 +20,20 @@ import aiohttp
 import typer
 
 from politesse import FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession, __version__
-from politesse._base.text import counted, printable
+from politesse._base.text import counted, printable, shortened
 from politesse._gate.identity import Identity
-from politesse.cli.console import BROKEN_PIPE, STANDARD, OutputWriter, descriptor, errors, say, write_all
+from politesse.cli.console import (
+    BROKEN_PIPE,
+    STANDARD,
+    OutputWriter,
+    descriptor,
+    errors,
+    output,
+    record_of,
+    say,
+    say_json,
+    write_all,
+)
 from politesse.cli.progress import LONG_S, CrawlView, bar_with_notes, rough
 from politesse.cli.running import (
     DEFAULT_PREFIX,
@@ -44,6 +54,8 @@ from politesse.fetch._addresses import SystemResolver, is_public
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
+from politesse.queue import CrawlReport
+from politesse.queue._losses import MAX_LOSSES
 from politesse.queue._results import CrawlCounts, finished_words
 from politesse.queue._signals import gets_signals
 from politesse.queue._web import Limits, normal_form
@@ -56,7 +68,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from politesse.integrations.warc import WarcFile
-    from politesse.queue import CrawlPage, CrawlProgress, CrawlReport
+    from politesse.queue import CrawlPage, CrawlProgress
     from politesse.status import HostStatus
 
     Shown = Callable[[CrawlProgress], None]
@@ -149,7 +161,8 @@ _NAMED: Final = "allow:"  # the queue item of a link to another host, if a patte
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
-_MAX_NAMED: Final = 10  # the summary names at most this many sites
+_MAX_NAMED: Final = 10  # the summary names at most this many losses
+_MAX_HOST: Final = 40
 _RECENT: Final = 10
 _INTERRUPTED: Final = "interrupted"
 
@@ -180,7 +193,6 @@ class CrawlRecords:
     Attributes:
         counts: the records by outcome.
         denied: the URLs of ``watched`` that were disallowed, given up or refused.
-        refusals: maps each host that refuses this crawler to a note about the refusal.
         first_failure: the first URL that has failed, and why; empty if none has.
         recent: the last outcomes, the newest first, each as a word and a URL.
     """
@@ -192,7 +204,6 @@ class CrawlRecords:
         self.counts: Counter[str] = Counter()
         self.denied: list[str] = []
         self.first_failure: str = ""
-        self.refusals: dict[str, str] = {}
         self.recent: deque[tuple[str, str]] = deque(maxlen=_RECENT)
 
     async def make_room(self) -> None:
@@ -222,8 +233,6 @@ class CrawlRecords:
         url, outcome = record["url"], record["outcome"]
         if outcome == "failed":
             self.first_failure = self.first_failure or f"{printable(url):.200} {record['error']}"
-        if outcome == "refused":
-            self.refusals[Origin.of(url).pacing_host] = record["note"]
         if "reason" in record and url in self._watched:
             self.denied.append(url)
         self.counts[outcome] += 1
@@ -392,6 +401,9 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     sitemaps: Sitemaps = None,
     ledger: Ledger = None,
     watch: Watch = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as one JSON object instead, with the keys named above.")
+    ] = False,
 ) -> int:
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
@@ -409,9 +421,15 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     given-up, refused: reason, rule {line, field, value}, robots_url, note; left: no other keys. request_s lasts until
     the answer was read, elapsed_s until the URL was done. With a journal, the remaining URLs (outcome left) are not
     recorded, and a continued crawl appends to the file of --out. --warc keeps the first 8 MiB of each page.
+
+    The summary names the sites whose URLs were given up, or are left while the site is closed. With --json: pages,
+    failed, redirects, disallowed, given_up, sitemaps, left, lost, losses [{host, left, reason, detail, since}], ending,
+    notes.
     """
     options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix)
     with checked_arguments():
+        if as_json and out is not None and str(out) == STANDARD:
+            raise ConfigurationError("--json and --out -: both print to standard output; give --out a file")
         journal = journal_of(journal, resume, has_urls=bool(urls or sitemaps))
         plan = CrawlPlan(
             urls or [],
@@ -444,7 +462,7 @@ async def crawl(  # noqa: PLR0913 - the options of the command
             await run.crawl()
             await run.record_left()
             code = 1 if records.counts["failed"] or records.counts["given-up"] or records.denied else 0
-            code = _REFUSED if records.refusals else code
+            code = _REFUSED if records.counts["refused"] else code
         except asyncio.CancelledError:
             run.ending = _INTERRUPTED
             with suppress(OSError):
@@ -455,7 +473,10 @@ async def crawl(  # noqa: PLR0913 - the options of the command
         except (OSError, StoreError, ConfigurationError) as error:
             code, run.ending = 2, f"stopped by an error: {printable(str(error))}"
         finally:
-            say(err, run.summary())
+            if as_json:
+                say_json(output(), run.report())
+            else:
+                say(err, run.summary())
         return code
 
 
@@ -484,6 +505,7 @@ class CrawlRun:
         self._denies_private = True
         self._archive: WarcFile | None = None
         self._queue: PoliteQueue[str] | None = None
+        self._report = CrawlReport()
         self.ending: str = ""
 
     async def crawl(self) -> None:
@@ -510,7 +532,7 @@ class CrawlRun:
                     for url in plan.sitemaps:
                         await queue.put_sitemaps(url, item=_SITEMAP)
                     self._add_hosts(queue)
-                    report = await self._crawl_queue(gate, queue, web)
+                    self._report = await self._crawl_queue(gate, queue, web)
                 finally:
                     self._left = [url for url, *_ in queue.left()]
                     self._note_hosts(queue.sizes(), gate.hosts())
@@ -518,10 +540,10 @@ class CrawlRun:
             "": f"stopped at --max-pages {plan.max_pages}",
             "max_time_s": f"stopped at --time {plan.time_s or 0:g}",
         }
-        if report.stopped_by.startswith("SIG"):
+        if self._report.stopped_by.startswith("SIG"):
             self.ending = _INTERRUPTED
         elif self._left:
-            self.ending = endings.get(report.stopped_by, "stopped")
+            self.ending = endings.get(self._report.stopped_by, "stopped")
 
     async def _crawl_queue(self, gate: Gatekeeper, queue: PoliteQueue[str], web: PoliteSession) -> CrawlReport:
         """Crawl the pages of the queue within the plan's limits."""
@@ -566,14 +588,25 @@ class CrawlRun:
             async with asyncio.timeout(_LAST_WRITE_S if self.ending == _INTERRUPTED else None):
                 await self._records.flush()
 
-    def summary(self) -> str:
-        """Return the counts of all outcomes in one line, and a second line if URLs remain or the crawl ended early."""
+    def _finished(self) -> tuple[CrawlCounts, int]:
+        """Return the counts of the outcomes, and how many URLs are left."""
         counts = self._records.counts
-        left = counts["left"] + len(self._left)
-        elapsed_s = time.monotonic() - self._started_mono
         given_up = counts["given-up"] + counts["refused"]
         done = CrawlCounts(counts["page"], counts["failed"], counts["redirect"], counts["disallowed"], given_up)
-        done = replace(done, sitemaps=counts["sitemap"])
+        return replace(done, sitemaps=counts["sitemap"]), counts["left"] + len(self._left)
+
+    def report(self) -> dict[str, Any]:
+        """Return the summary for ``--json``."""
+        done, left = self._finished()
+        losses = [record_of(loss, "host left reason detail since") for loss in self._report.losses]
+        more = {"left": left, "lost": self._report.lost, "losses": losses, "ending": self.ending}
+        counts = record_of(done, "pages failed redirects disallowed given_up sitemaps")
+        return {**counts, **more, "notes": self._report.notes}
+
+    def summary(self) -> str:
+        """Return the counts of all outcomes in one line, and more lines if URLs remain, or the crawl ended early."""
+        done, left = self._finished()
+        elapsed_s = time.monotonic() - self._started_mono
         lines = [f"{finished_words(done)} in {elapsed_s:.1f} s"]
         if left:
             lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
@@ -584,11 +617,14 @@ class CrawlRun:
             lines.append(self.ending)
         if self._records.first_failure:
             lines.append(f"failed first: {self._records.first_failure}")
-        refusals = self._records.refusals
-        if refusals:
-            named = ", ".join(f"{host} ({why})" for host, why in islice(refusals.items(), _MAX_NAMED))
-            more = f", and {len(refusals) - _MAX_NAMED} more" if len(refusals) > _MAX_NAMED else ""
-            lines.append(f"{counted(counts['refused'], 'URL')} not requested, because the site refuses: {named}{more}")
+        losses = self._report.losses
+        if losses:
+            lines.append(f"{counted(self._report.lost, 'URL')} given up, or left at closed sites:")
+            rows = [(shortened(loss.host, _MAX_HOST), loss) for loss in losses[:_MAX_NAMED]]
+            width = max(len(host) for host, _ in rows)
+            lines += [f"  {host:<{width}}  {loss.left:>9,}  {loss.why}" for host, loss in rows]
+            if len(losses) > _MAX_NAMED:
+                lines.append(f"  and {len(losses) - _MAX_NAMED:,} more; --json lists up to {MAX_LOSSES:,}")
         return "\n".join(lines)
 
     def _chosen_links(self) -> str:

@@ -12,9 +12,11 @@ The modules of this folder::
         _sitemap_file.py  reads a sitemap file
       _signals.py       ends a crawl in order at SIGINT and SIGTERM
       _web.py           the clients, limits, links and seen URLs of a crawl
+    _losses.py          the URLs that a crawl loses, by site
     _results.py         turns, pages, counts and errors
 """
 
+from politesse.queue._losses import Loss
 from politesse.queue._queue import PoliteQueue
 from politesse.queue._results import (
     CrawlPage,
@@ -31,6 +33,7 @@ __all__ = [
     "CrawlPage",
     "CrawlProgress",
     "CrawlReport",
+    "Loss",
     "PageFailed",
     "PoliteQueue",
     "QueueClosed",

@@ -45,6 +45,7 @@ from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import MAX_URL_LENGTH, Origin, StrOrURL, url_text
 from politesse.queue._hosts import Trail
+from politesse.queue._losses import Losses, lost_by
 from politesse.queue._results import (
     CrawlPage,
     CrawlProgress,
@@ -88,6 +89,7 @@ logger = logging.getLogger("politesse.queue")
 _MAX_HOPS: Final = 10
 _MAX_ATTEMPTS: Final = 5
 _MAX_NOTES: Final = 1_000
+_BATCH: Final = 500  # hosts that are looked at in one step
 _MAX_PATH: Final = MAX_URL_LENGTH - 300  # with it, the URL of any site is short enough
 
 
@@ -166,7 +168,16 @@ class Crawl(Generic[Item, Response]):
         if self._error is not None:
             self._log_end(self._error)
             raise self._error
+        await self._add_left()
         return self.tally.report(notes=tuple(self.notes), stopped_by=self.stopped_by)
+
+    async def _add_left(self) -> None:
+        """Add what is left at closed hosts to the losses."""
+        for number, host in enumerate(list(self._dispatcher.hosts.values())):
+            if not number % _BATCH:
+                await asyncio.sleep(0)
+            for loss in self._dispatcher.left_at(host):
+                self.tally.losses.leave(loss)
 
     def admit(self, url: str) -> bool:
         """Return whether a URL is new, and mark it as seen. An error of ``seen`` is raised, and ends the crawl."""
@@ -455,6 +466,7 @@ class RunningCounts:
     Attributes:
         counts: the counts, by the names of CrawlCounts.
         first_error: see CrawlReport.
+        losses: the URLs that were given up, and that are left at closed hosts.
     """
 
     def __init__(
@@ -468,6 +480,7 @@ class RunningCounts:
         self._refused_before, self._given_up_before = dispatcher.refused, dispatcher.given_up
         self.counts: Counter[str] = Counter()
         self.first_error = ""
+        self.losses = Losses()
 
     def settle(self, count: str, url: str) -> None:
         """Count a URL, and report progress."""
@@ -500,9 +513,11 @@ class RunningCounts:
         self.settle(count, visit.queued.url)
         return True
 
-    def note_refusal(self, verdict: Verdict) -> None:
+    def note_refusal(self, verdict: Verdict, progress_wall: float) -> None:
         """Record a URL that was refused, and report progress; the queue has counted it."""
         rule, source = verdict.rule, verdict.source
+        if is_given_up(verdict):
+            self.losses.give_up(lost_by(verdict, progress_wall))
         if self._options.out is not None:
             line = None if rule is None else {"line": rule.line, "field": rule.field, "value": f"{rule.value:.200}"}
             outcome = "given-up" if is_given_up(verdict) else "disallowed"
@@ -549,7 +564,7 @@ class RunningCounts:
 
     def report(self, **more: Any) -> CrawlReport:  # noqa: ANN401 - further attributes of the report
         """Return the result of the crawl."""
-        more |= self._counted()
+        more |= {"losses": self.losses.rows(), "lost": self.losses.total, **self._counted()}
         return CrawlReport(left=self._dispatcher.size, elapsed_s=self._elapsed_s, first_error=self.first_error, **more)
 
     @property

@@ -61,6 +61,7 @@ from politesse.queue._hosts import (
     StallWatch,
     Trail,
 )
+from politesse.queue._losses import Loss, lost_by
 from politesse.queue._results import QueueClosed, QueuedTurn, QueueStatistics, is_given_up, outside_of_loop
 from politesse.queue._robots import CLOSURES, MAX_FETCHING, Patience, RobotsPrefetcher
 from politesse.verdict import WORDS, Bound, NotYet, Reason, Verdict, utc
@@ -126,7 +127,8 @@ class Dispatcher(Generic[Item]):
         given_up: how many of the refused URLs were given up because of a wait.
         consumers: the tasks that have taken a turn.
         admit: the ``admit`` of the running crawl; None without a crawl.
-        note_refusal: the function of the running crawl that is called with each refusal; None without a crawl.
+        note_refusal: the function of the running crawl that is called with each refusal, and the Unix time of the last
+            progress of its host; None without a crawl.
         journal: records each change; None for no journal.
     """
 
@@ -167,7 +169,7 @@ class Dispatcher(Generic[Item]):
         self.closed: bool = False
         self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
         self.admit: Callable[[str], bool] | None = None
-        self.note_refusal: Callable[[Verdict], None] | None = None
+        self.note_refusal: Callable[[Verdict, float], None] | None = None
         self._failure: BaseException | None = None
         self._finished = asyncio.Event()
         self._finished.set()
@@ -223,6 +225,27 @@ class Dispatcher(Generic[Item]):
             if not queued.withdrawn:  # otherwise it has left the heap before
                 queued.withdrawn = True
                 self._denied.append(queued)
+
+    def _progress_wall(self, host: HostQueue[Item]) -> float:
+        """Return the Unix time at which a host last had a turn or was found open; now, if it has not waited since."""
+        now_mono = self._agent.clock.monotonic()
+        since_mono = now_mono if host.progress_mono is None else host.progress_mono
+        return self._agent.clock.wall() - (now_mono - since_mono)
+
+    def left_at(self, host: HostQueue[Item]) -> Iterator[Loss]:
+        """Yield the URLs that wait until their site opens: of each origin that is deferred, and of a closed host."""
+        rest = host.size
+        for origin_queue in host.origins.values():
+            if origin_queue.size and origin_queue.deferred_wall is not None and origin_queue.deferred_by is not None:
+                rest -= origin_queue.size
+                yield lost_by(origin_queue.deferred_by, origin_queue.deferred_wall, origin_queue.size)
+        closure = self._agent.pacer.closure(host.key)
+        if closure is None:
+            closure = host.closure  # perhaps a Visit-time
+        if rest and closure is not None and closure.not_before > self._agent.clock.wall():
+            detail = f"{closure.refusal}; until" if closure.refusal is not None else "until"
+            since_wall = self._progress_wall(host)
+            yield Loss(host.key, rest, closure.bound_by, f"{detail} {utc(closure.not_before)}", since_wall)
 
     def close(self) -> None:
         """Accept no more URLs; the workers finish the queued URLs."""
@@ -670,6 +693,8 @@ class Dispatcher(Generic[Item]):
             self.robots.fetch_again(origin_queue)
             self._move(host, HostEvent.REFUSED, first=True)
         elif self._patience.waits(host, answer):
+            if answer.bound_by in CLOSURES:
+                host.closure = answer
             self._move(host, HostEvent.SHUT if answer.bound_by in CLOSURES else HostEvent.NOT_YET)
             self._watch(origin_queue)
         else:
@@ -719,7 +744,7 @@ class Dispatcher(Generic[Item]):
             if self.journal is not None:
                 self.journal.ended(queued)  # the journal notes the end after the URLs that on_disallowed has put
             if self.note_refusal is not None:
-                self.note_refusal(verdict)
+                self.note_refusal(verdict, self._progress_wall(host))
             self._finish_if_done()
 
     def _note_answer(self, queued: QueuedUrl[Item]) -> None:
@@ -804,6 +829,7 @@ def described(queue: Dispatcher[Item]) -> str:
         + (f", {puts} {'put waits' if puts == 1 else 'puts wait'} for room{_named(waiting)}" if puts else "")
         + (f", {origins} deferred until {utc(until)}" if until is not None else "")
         + (f", {held.resumed:,} resumed" if held.resumed else "")
+        + (", paused" if queue.robots.is_paused else "")
         + (", closed>" if queue.closed else ">")
     )
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from politesse._gate.permission import Judged
     from politesse.clock import Clock, Timer
     from politesse.origin import Origin
+    from politesse.verdict import NotYet, Verdict
 
 Item = TypeVar("Item")
 
@@ -266,6 +267,7 @@ class OriginQueue(Generic[Item]):
         held: the verdict on the first URL after a reload, and its copy, which keeps robots.txt in memory; until a URL
             was handed out or refused, or for the time of a deferral.
         deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
+        deferred_by: the verdict of the last deferral.
         not_before: the Unix time at which the last deferral ends.
         sorted_by: the digest of the robots.txt by which the URLs were last sorted; see ``Dispatcher._known``.
         may_wait_long: whether robots.txt may delay a URL for too long, as last judged.
@@ -281,6 +283,7 @@ class OriginQueue(Generic[Item]):
     closings: int = 0
     held: Judged | None = None
     deferred_wall: float | None = None
+    deferred_by: Verdict | None = None
     not_before: float = 0.0
     sorted_by: bytes | None = None
     may_wait_long: bool = False
@@ -309,6 +312,7 @@ class HostQueue(Generic[Item]):
         origins: maps each origin of the host to its queue.
         size: how many URLs wait, in all origins.
         progress_mono: when the host last had a turn or was found open; None before its first wait; see ``Patience``.
+        closure: the last answer of the pacer by which the host was closed, or None.
         given_up: if the program has given up the host: the number of the last URL that is refused, and the reason.
         putters: tasks that wait for room.
     """
@@ -320,6 +324,7 @@ class HostQueue(Generic[Item]):
     origins: dict[Origin, OriginQueue[Item]] = field(default_factory=dict)
     size: int = 0
     progress_mono: float | None = None
+    closure: NotYet | None = None
     given_up: tuple[int, str] | None = None
     putters: WaitingTasks = field(default_factory=WaitingTasks)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse._http.fields import Headers
     from politesse.origin import StrOrURL
+    from politesse.queue._losses import Loss
 
 if TYPE_CHECKING:
     import typing_extensions  # type checkers have it without the package, and it knows the default of PEP 696
@@ -157,6 +158,10 @@ class CrawlReport(CrawlCounts):
         left: how many URLs the queue still has.
         first_error: the URL, the type and the message of the first error of ``handle``; empty for none. Each error is
             logged with its traceback, and passed to ``on_error``.
+        losses: the sites whose URLs were given up, and the sites that are closed at the end while URLs are left there;
+            those with the most URLs first. There are at most 1,000 rows; of the sites that were given up, the first
+            1,000 may have one. A site has a row for each reason.
+        lost: how many URLs are lost in all, also at sites without a row.
         stopped_by: ``"stop"``, ``"max_time_s"``, ``"SIGINT"`` or ``"SIGTERM"`` if this has ended the crawl before its
             other URLs were requested; else empty.
         notes: the last 1,000 lines of ``PoliteQueue.note`` during the crawl, the oldest first, each with its time.
@@ -168,14 +173,20 @@ class CrawlReport(CrawlCounts):
 
     left: int = 0
     first_error: str = ""
+    losses: tuple[Loss, ...] = ()
+    lost: int = 0
     stopped_by: str = ""
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         bad_links = f", {counted(self.bad_links, 'bad link')}" if self.bad_links else ""
+        is_cut = sum(loss.left for loss in self.losses) < self.lost
+        sites = counted(len({loss.host for loss in self.losses}), "site")
+        lost = f", {self.lost:,} lost at {'more than ' if is_cut else ''}{sites}" if self.losses else ""
         first_error = f"; first error of handle: {self.first_error}" if self.first_error else ""
-        return f"{finished_words(self)}, {self.left:,} left{skipped}{bad_links}, in {self.elapsed_s:.1f} s{first_error}"
+        left = f"{self.left:,} left{lost}{skipped}{bad_links}"
+        return f"{finished_words(self)}, {left}, in {self.elapsed_s:.1f} s{first_error}"
 
 
 def finished_words(counts: CrawlCounts) -> str:

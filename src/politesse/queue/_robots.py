@@ -319,7 +319,7 @@ class RobotsPrefetcher(Generic[Item]):
         if not_before is None or not self._patience.defers(origin_queue, verdict):
             return False
         now_wall = self._agent.clock.wall()
-        origin_queue.not_before = not_before
+        origin_queue.not_before, origin_queue.deferred_by = not_before, verdict
         if origin_queue.deferred_wall is None:
             origin_queue.deferred_wall = now_wall
         origin_queue.blocked = True

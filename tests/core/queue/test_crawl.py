@@ -276,7 +276,9 @@ async def test_what_is_given_up_and_what_is_finished_are_counted_for_themselves(
     report = await queue.crawl(SimulatedWeb(), follow_links, on_progress=progress.append)
     assert len(progress) == 6
     assert {now.pages + now.disallowed + now.given_up + now.queued + now.under_way for now in progress} == {6}
-    assert str(report).startswith("3 pages, 0 failed, 0 redirects, 1 disallowed, 2 given up, 0 left, in ")
+    assert str(report).startswith(
+        "3 pages, 0 failed, 0 redirects, 1 disallowed, 2 given up, 0 left, 2 lost at 1 site, in "
+    )
     again = await queue.crawl(SimulatedWeb(), follow_links)
     assert (again.disallowed, again.given_up) == (0, 0)
 

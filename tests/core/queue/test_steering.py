@@ -23,6 +23,7 @@ async def test_a_paused_queue_hands_out_nothing_and_goes_on_where_it_was(queue: 
     async with waiting(queue, 2) as workers:
         await queue.clock.sleep(1_000)
         assert (queue.is_paused, queue.qsize(), queue.fetcher.requests) == (True, 2, [])
+        assert repr(queue).endswith(", 2 workers waiting, paused>")
         queue.resume()
         assert not queue.is_paused
         assert sorted(await asyncio.gather(*workers)) == [f"{A}/1", f"{B}/1"]

@@ -402,6 +402,7 @@ async def test_a_mistake_exits_2_with_one_message(out: Path) -> None:
         "http://": ["http://"],
         "--max-pages": ["--max-pages", "0", url],
         "--workers": ["--workers", "0", url],
+        "both print to standard output; give --out a file": ["--json", "--out", "-", url],
         "--timeout": ["--timeout", "0", url],
         "--agent": ["--agent", "*", url],
         "one line of printable ASCII": ["--agent", "ExampleBot (caf\xe9)", url],
@@ -460,8 +461,33 @@ async def test_a_site_that_refuses_is_named_with_its_words_and_exits_3(eager: Cr
     told = {(one["reason"], one["note"]) for one in found if one["outcome"] == "refused"}
     assert told == {("refused", words)}
     assert "2 pages, 0 failed, 0 redirects, 0 disallowed, 2 given up in" in done.err
-    assert f"2 URLs not requested, because the site refuses: 127.0.0.1 ({words})" in done.err
+    assert "2 URLs given up, or left at closed sites:\n" in done.err
+    row = rf"^  127\.0\.0\.1          2  the site refuses this crawler: {re.escape(words)}; since \d{{4}}-.*Z$"
+    assert re.search(row, done.err, re.MULTILINE)
     assert done.code == 3
+
+
+async def test_the_summary_as_json_names_the_losses(eager: Crawl) -> None:
+    closed = web.Response(status=503, headers={"Retry-After": "7200"})
+    async with serving(Pages({"/": links("/a", "/b", "/c"), "/a": closed})) as site:
+        done, found = await eager(f"{site.base}/", "--json")
+    [summary] = done.records
+    counts = {name: summary[name] for name in ("pages", "disallowed", "given_up", "left", "lost", "ending", "notes")}
+    expected = {"pages": 1, "disallowed": 0, "given_up": 3, "left": 0, "lost": 3, "ending": "", "notes": []}
+    assert (done.code, len(found), counts) == (1, 4, expected)
+    [loss] = summary["losses"]
+    assert (loss["host"], loss["left"], loss["reason"]) == ("127.0.0.1", 3, "wait-too-long")
+    assert re.fullmatch(r"retry-after until \d{4}-.*Z", loss["detail"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", loss["since"])
+    assert "given up in" not in done.err
+
+
+async def test_the_summary_names_ten_losses_the_largest_first(eager: Crawl) -> None:
+    hosts = [f"http://h{place}.invalid" for place in range(12)]
+    done, _ = await eager(*hosts, f"{hosts[11]}/more", "--timeout", "5")
+    table = done.err[done.err.index("13 URLs given up, or left at closed sites:") :].splitlines()
+    assert [row.split()[:2] for row in table[1:3]] == [["h11.invalid", "2"], ["h0.invalid", "1"]]
+    assert (len(table), table[-1]) == (12, "  and 2 more; --json lists up to 1,000")
 
 
 async def test_of_a_site_whose_robots_txt_is_unreachable_it_says_what_it_waits_for(eager: Crawl) -> None:
