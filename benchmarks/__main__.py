@@ -32,6 +32,7 @@ from benchmarks import (
     stalls,
     stores,
     turn,
+    watch,
 )
 from benchmarks.agreement import Disagreement
 from benchmarks.budgets import against_budgets
@@ -60,6 +61,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Settings], Iterable[Reported]]]] = {
     "scrapy": scrapy.run,
     "faults": faults.run,
     "clients": clients.run,
+    "watch": watch.run,
     "fleet": fleet.run,
     "members": fleet_members.run,
     "audit": audit.run,

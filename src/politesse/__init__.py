@@ -12,7 +12,7 @@
     options, sites  the options of a gatekeeper; files beside robots.txt
     ledger/, audit/ a record of each decision; which requests in a log broke the rules
     signing/        signed requests, by which a site can tell who a crawler is
-    metrics         figures of gates for Prometheus
+    metrics, watch  figures of gates for Prometheus; a page that shows and steers a crawl
     sync            the gate for threads
     testing/, cli/  for the tests of a crawler; the command ``politesse``
     robotrules      the interface of Perl's WWW::RobotRules

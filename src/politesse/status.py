@@ -81,6 +81,7 @@ class RobotsStatus:
         age_s: seconds since robots.txt was fetched or confirmed, or since the fetch failed.
         fetching: whether a fetch is under way.
         next_fetch: the Unix time from which the next check starts a fetch, or None before the first fetch.
+        size: how many octets of the file are used, decoded and at most the limit of a fetch; None without a file.
     """
 
     origin: Origin
@@ -90,6 +91,7 @@ class RobotsStatus:
     age_s: float = 0.0
     fetching: bool = False
     next_fetch: float | None = None
+    size: int | None = None
 
     def __str__(self) -> str:
         state = "unknown"

@@ -32,5 +32,6 @@ HOMES: Final = [
     "politesse.testing",
     "politesse.usage",
     "politesse.verdict",
+    "politesse.watch",
 ]
 """The public modules with an ``__all__``."""

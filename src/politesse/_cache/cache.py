@@ -562,7 +562,7 @@ class RobotsCache(FileCache):
                 digest += flight.origin.text.encode()
             rules = self._file_rules.get(digest)
             if rules is None:
-                rules = FileRules(digest, self._file_rules)
+                rules = FileRules(digest, self._file_rules, len(body))
             if missing := agents - rules.keys():
                 # A thread gets a copy of ``rules``, because other flights may add agents meanwhile.
                 compiling = partial(compile_rules, body, self.dialect, flight.origin, missing, dict(rules))

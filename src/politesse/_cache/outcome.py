@@ -75,18 +75,21 @@ class FileRules(dict[str, RuleSet]):
     Args:
         digest: see below.
         known: the dict of all FileRules that kept copies use, by digest; ``retain`` and ``release`` change it.
+        size: see below.
 
     Attributes:
         digest: the digest of the file, or of file and site if the meaning of the file depends on the site; empty
             without a file.
+        size: how many octets the file has.
         copies: how many kept copies use the rules. Only the first of these copies adds the bytes of the rules to the
             size of the cache.
     """
 
-    __slots__ = ("_known", "copies", "digest")
+    __slots__ = ("_known", "copies", "digest", "size")
 
-    def __init__(self, digest: bytes, known: dict[bytes, FileRules]) -> None:
+    def __init__(self, digest: bytes, known: dict[bytes, FileRules], size: int = 0) -> None:
         self.digest: bytes = digest
+        self.size: int = size
         self._known = known
         self.copies: int = 0
 

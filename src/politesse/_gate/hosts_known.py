@@ -19,7 +19,7 @@ from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import CLOSED, Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable, Iterator
 
     from politesse._cache.outcome import Copy
     from politesse._gate.state import GateState
@@ -29,27 +29,61 @@ if TYPE_CHECKING:
 
 def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     """Return the status of each host, with its pace for ``agent``; busy hosts come first."""
-    cache, now = state.cache, (state.clock.monotonic(), state.clock.wall())
-    fetching = cache.being_fetched
-    copies: defaultdict[str, list[Copy]] = defaultdict(list)
-    for copy in cache.entries.values():
-        copies[copy.origin.pacing_host].append(copy)
-    unknown: defaultdict[str, list[Origin]] = defaultdict(list)
-    for key, origin in fetching.items():
-        if key not in cache.entries:
-            unknown[origin.pacing_host].append(origin)
-    paces = state.pacer.hosts()
-    hosts = {}
-    for host in dict.fromkeys([*paces, *copies, *unknown]):
-        known = paces.get(host) or HostStatus(host, 0.0, Bound.FLOOR, now[1])
-        pace = _pace(state, agent, known, copies[host], now)
-        open_wall = pace.closed_until or now[1]  # robots.txt is not fetched while its host is closed
-        robots = [
-            *(_robots(copy, now, open_wall, fetching) for copy in copies[host]),
-            *(RobotsStatus(origin, fetching=True) for origin in unknown[host]),
-        ]
-        hosts[host] = replace(pace, robots=tuple(robots))
-    return hosts
+    known = KnownHosts(state, agent)
+    for _ in known.find():
+        pass
+    return {status.host: status for status in known.statuses(known.names(resting=True))}
+
+
+class KnownHosts:
+    """The hosts of a gate, read in small steps: first all steps of ``find``, then ``statuses``.
+
+    Args:
+        state: the parts of the gate.
+        agent: the agent whose pace counts.
+
+    Attributes:
+        origins: the origins of each host whose robots.txt is known or is being fetched.
+    """
+
+    def __init__(self, state: GateState, agent: str) -> None:
+        self._state = state
+        self._agent = agent
+        self.origins: defaultdict[str, dict[str, Origin]] = defaultdict(dict)
+
+    def find(self) -> Iterator[None]:
+        """Find the origins of each host, one in each step."""
+        cache = self._state.cache
+        for copy in list(cache.entries.values()):
+            self.origins[copy.origin.pacing_host][copy.origin.text] = copy.origin
+            yield
+        for key, origin in cache.being_fetched.items():
+            self.origins[origin.pacing_host][key] = origin
+
+    def names(self, *, resting: bool = False) -> list[str]:
+        """Return the names of the hosts, busy hosts first; for ``resting`` see ``Hosts.names``."""
+        return list(dict.fromkeys([*self._state.pacer.names(resting=resting), *self.origins]))
+
+    def statuses(self, names: Iterable[str], *, robots: bool = True) -> Iterator[HostStatus]:
+        """Yield the present status of each of these hosts; it takes half the time without ``robots``.
+
+        A host that is not known is idle.
+        """
+        state, fetching = self._state, self._state.cache.being_fetched
+        entries = state.cache.entries
+        for host in names:
+            now = state.clock.monotonic(), state.clock.wall()
+            origins = self.origins.get(host, {})
+            copies = [copy for key in origins if (copy := entries.get(key)) is not None]
+            known = state.pacer.host(host) or HostStatus(host, 0.0, Bound.FLOOR, now[1])
+            pace = _pace(state, self._agent, known, copies, now)
+            if robots:
+                open_wall = pace.closed_until or now[1]  # robots.txt is not fetched while its host is closed
+                files = [_robots(copy, now, open_wall, fetching) for copy in copies]
+                unknown = [origin for key, origin in origins.items() if key in fetching and key not in entries]
+                files += [RobotsStatus(origin, fetching=True) for origin in unknown]
+                pace = replace(pace, robots=tuple(files))
+            yield pace
 
 
 def held_longest(pacer: GateShare) -> str:
@@ -78,6 +112,7 @@ def _robots(copy: Copy, now: tuple[float, float], open_wall: float, fetching: Co
         age_s=max(0.0, copy.age_s(*now)),
         fetching=str(copy.origin) in fetching,
         next_fetch=max(now[1] + copy.due_in_s(*now), open_wall),
+        size=copy.rules.size if copy.rules else None,
     )
 
 
@@ -95,4 +130,4 @@ def _pace(state: GateState, agent: str, known: HostStatus, copies: list[Copy], n
     sources = [copy.source for copy in copies]
     if all(source.of_host or (source.result in CLOSED and not state.reports) for source in sources):
         open_wall = max(open_wall, min([source.not_before or now_wall for source in sources], default=now_wall))
-    return replace(known, not_before=max(known.not_before, open_wall))
+    return known if open_wall <= known.not_before else replace(known, not_before=open_wall)

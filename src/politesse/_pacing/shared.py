@@ -343,6 +343,14 @@ class GateShare:
         """Return the state of each busy host, with the requests of all gates."""
         return {} if self._pacer is None else self._pacer.hosts()
 
+    def names(self, *, resting: bool = False) -> list[str]:
+        """Return the names of the busy hosts, at all gates; see ``Hosts.names``."""
+        return [] if self._pacer is None else self._pacer.names(resting=resting)
+
+    def host(self, name: str) -> HostStatus | None:
+        """Return the state of one host; None if it is not busy."""
+        return None if self._pacer is None else self._pacer.host(name)
+
     def closings(self) -> Mapping[Bound, int]:
         """Return how many hosts are closed now, at all gates, by the reason of the closure."""
         return {} if self._pacer is None else self._pacer.closings()

@@ -17,6 +17,7 @@ from politesse.cli.demo import run as run_demo
 from politesse.cli.file_commands import diff, explain_url, lint_all
 from politesse.cli.guide_command import guide
 from politesse.cli.running import awaited, number_option
+from politesse.cli.watch_command import WatchableCommand, watch
 from politesse.robots import IMPLEMENTATION
 
 if TYPE_CHECKING:
@@ -78,10 +79,11 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "lint": lint_all,
     "diff": diff,
     "demo": demo,
+    "watch": watch,
     "guide": guide,
 }
 for _name, _function in _COMMANDS.items():
-    app.command(_name)(_function)
+    app.command(_name, cls=WatchableCommand if _function is crawl else None)(_function)
 for _group in _GROUPS:
     app.add_typer(_group)
 for _command in [one for group in (app, *_GROUPS) for one in group.registered_commands]:

@@ -48,6 +48,7 @@ from politesse.cli.running import (
     read_body,
     seconds_option,
 )
+from politesse.cli.watch_command import Watch, watched
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
 from politesse.fetch._addresses import SystemResolver, is_public
@@ -295,6 +296,7 @@ class CrawlPlan:
         journal: the file that keeps the URLs for the next run, or None.
         sitemaps: sites or sitemap files to start from, beside ``urls``.
         ledger: the file that records decisions and requests, or None.
+        watch: the port of the page that shows the crawl, or None.
 
     Raises:
         InvalidURL: one of the URLs cannot be crawled.
@@ -319,6 +321,7 @@ class CrawlPlan:
     journal: Path | None = None
     sitemaps: Sequence[str] = ()
     ledger: Path | None = None
+    watch: int | None = None
 
     @property
     def origins(self) -> set[Origin]:
@@ -403,6 +406,7 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     sitemaps: Sitemaps = None,
     ledger: Ledger = None,
     config: Config = None,
+    watch: Watch = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as one JSON object instead, with the keys named above.")
     ] = False,
@@ -452,6 +456,7 @@ async def crawl(  # noqa: PLR0913 - the options of the command
             journal=journal,
             sitemaps=sitemaps or (),
             ledger=ledger,
+            watch=watch,
         )
     err = errors()
     goes_on = plan.journal is not None and plan.journal.exists()
@@ -551,7 +556,7 @@ class CrawlRun:
     async def _crawl_queue(self, gate: Gatekeeper, queue: PoliteQueue[str], web: PoliteSession) -> CrawlReport:
         """Crawl the pages of the queue within the plan's limits."""
         plan = self._plan
-        async with self._shown(gate, queue) as show:
+        async with watched(gate, queue, plan.watch, self._err), self._shown(gate, queue) as show:
             return await queue.crawl(
                 web,
                 self._handle,

@@ -43,6 +43,7 @@ TOPICS: Final = (
     "report-mode",
     "ledger",
     "operating",
+    "watch",
     "settings",
     "upgrades",
     "signing",

@@ -82,7 +82,7 @@ async def show(
     denied: Annotated[bool, typer.Option("--denied", help="Only decisions that denied.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show decisions, turns and copies of files.
+    """Show decisions, turns, copies of files, and notes.
 
     Exit code: 1 if nothing was found.
 
@@ -94,14 +94,15 @@ async def show(
     def wants(content: dict[str, Any]) -> bool:
         wall = _wall_of(content)
         is_in_time = (since is None or first <= wall) and (until is None or wall < last)
-        is_at_host = not host or _host_of(content["url"]) == host.lower()
+        about = str(content.get("url", ""))  # a note has none
+        is_at_host = not host or _host_of(about) == host.lower()
         is_wanted = not denied or not content.get("allowed", True)
-        return is_in_time and is_at_host and is_wanted and bool(content["url"].startswith(url))
+        return is_in_time and is_at_host and is_wanted and about.startswith(url)
 
     out, shown = output(), 0
 
     def line_of(row: dict[str, Any]) -> str:
-        is_shown = "url" in row["content"] and wants(row["content"])
+        is_shown = not row["content"].keys().isdisjoint({"url", "text"}) and wants(row["content"])
         return "" if not is_shown else json.dumps(row) if as_json else _line(row["content"])
 
     with LedgerReader(ledger) as reader:
@@ -173,8 +174,9 @@ async def history(
 
 
 def _wall_of(content: dict[str, Any]) -> float:
-    """Return the time of a row about a URL."""
-    return float(content.get("decided_wall") or content.get("started_wall") or content["recorded_wall"])
+    """Return the time of a row about a URL, or of a note."""
+    times = ("decided_wall", "started_wall", "noted_wall")
+    return float(next((content[name] for name in times if content.get(name)), None) or content["recorded_wall"])
 
 
 def _host_of(url: str) -> str:
@@ -200,6 +202,8 @@ def _line(content: dict[str, Any]) -> str:
         case {"allowed": is_allowed}:
             answer = "allowed" if is_allowed else "denied"
             why = f"line {content['line']}, {content['rule']!r}" if "line" in content else content.get("note")
+        case {"text": text}:
+            answer, why = "note", text
         case {"started_wall": started_wall, "ended_wall": ended_wall}:
             answer, why = "requested", f"{ended_wall - started_wall:.3f} s"
         case _:

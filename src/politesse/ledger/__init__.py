@@ -1,6 +1,6 @@
 """A ledger: a record of the decisions of a gatekeeper, and of the robots.txt on which each decision rests."""
 
-from politesse.ledger._file import RecordedDecision, RecordedTurn, Snapshot
+from politesse.ledger._file import RecordedDecision, RecordedNote, RecordedTurn, Snapshot
 from politesse.ledger._ledger import Ledger, LedgerOptions
 from politesse.ledger._reader import LedgerReader, Verification, verify
 
@@ -9,6 +9,7 @@ __all__ = [
     "LedgerOptions",
     "LedgerReader",
     "RecordedDecision",
+    "RecordedNote",
     "RecordedTurn",
     "Snapshot",
     "Verification",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BEGIN, OPEN, CLOSE, SEAL, DROPPED = "begin", "open", "close", "seal", "dropped"
-SNAPSHOT, DECISION, TURN = "snapshot", "decision", "turn"
+SNAPSHOT, DECISION, TURN, NOTE = "snapshot", "decision", "turn", "note"
 
 START: Final = bytes(32)
 """Stands for the hash before the first row of a series."""
@@ -163,8 +163,29 @@ class RecordedTurn:
     usage: Mapping[str, str] = field(default_factory=dict)
 
 
-Record: TypeAlias = Snapshot | RecordedDecision | RecordedTurn
-_KINDS: Final[dict[type[Record], str]] = {Snapshot: SNAPSHOT, RecordedDecision: DECISION, RecordedTurn: TURN}
+@dataclass(frozen=True, slots=True)
+class RecordedNote:
+    """An event that is neither a decision nor a turn: what an operator has ordered, and why.
+
+    >>> RecordedNote("example.com: denied, because its operator has asked us", 1_800_000_000.0).noted_wall
+    1800000000.0
+
+    Attributes:
+        text: the note.
+        noted_wall: the Unix time of the note.
+    """
+
+    text: str
+    noted_wall: float
+
+
+Record: TypeAlias = Snapshot | RecordedDecision | RecordedTurn | RecordedNote
+_KINDS: Final[dict[type[Record], str]] = {
+    Snapshot: SNAPSHOT,
+    RecordedDecision: DECISION,
+    RecordedTurn: TURN,
+    RecordedNote: NOTE,
+}
 
 
 def row_of(record: Record) -> tuple[str, dict[str, object]]:

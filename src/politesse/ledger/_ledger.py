@@ -44,6 +44,7 @@ from politesse.ledger._file import (
     START,
     Chain,
     Record,
+    RecordedNote,
     RecordedTurn,
     Snapshot,
     decision_of,
@@ -220,6 +221,10 @@ class Ledger:
         """Record a turn that has ended; never waits."""
         self.record(turn_of(verdict, started_wall, ended_wall, status))
 
+    def note(self, text: str, wall: float) -> None:
+        """Record a note of this Unix time; never waits."""
+        self.record(RecordedNote(text, wall))
+
     async def flush(self) -> None:
         """Wait until all rows that were recorded before are in the file; they then survive even ``kill -9``.
 
@@ -349,6 +354,8 @@ class Ledger:
 
     def _is_kept(self, item: Verdict | Record) -> bool:
         """Return whether the sample includes an item."""
+        if isinstance(item, RecordedNote):
+            return True
         if isinstance(item, Verdict):
             is_sampled = item.match.allowed and item.match.reason is not Reason.POLICY_EXEMPT
         else:

@@ -24,6 +24,7 @@ from politesse.ledger._file import (
     CLOSE,
     DECISION,
     DROPPED,
+    NOTE,
     OPEN,
     SEAL,
     SNAPSHOT,
@@ -31,6 +32,7 @@ from politesse.ledger._file import (
     TURN,
     LedgerRow,
     RecordedDecision,
+    RecordedNote,
     RecordedTurn,
     Snapshot,
     begin_of,
@@ -140,6 +142,14 @@ class LedgerReader:
             StoreError: a file cannot be read, or is damaged.
         """
         return self._records(TURN, lambda content, _: RecordedTurn(**content))
+
+    def notes(self) -> Iterator[RecordedNote]:
+        """Yield the notes in the order in which they were recorded.
+
+        Raises:
+            StoreError: a file cannot be read, or is damaged.
+        """
+        return self._records(NOTE, lambda content, _: RecordedNote(**content))
 
     def rows(self, kind: str = "") -> Iterator[tuple[int, LedgerRow]]:
         """Yield the rows of all files, or only the rows of one kind, each with the number of its file."""

@@ -406,9 +406,12 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         if self._crawl is not None:
             self._crawl.notes.append(f"{utc(self._gate.clock.wall())} {line}")
 
-    def qsize(self) -> int:
-        """Return how many URLs wait; turns under way do not count."""
-        return self._dispatcher.size
+    def qsize(self, host: str | None = None) -> int:
+        """Return how many URLs wait, at all hosts or at one of those that ``sizes`` names; turns do not count."""
+        if host is None:
+            return self._dispatcher.size
+        queue = self._dispatcher.hosts.get(host)
+        return 0 if queue is None else queue.size
 
     def sizes(self) -> dict[str, int]:
         """Return how many URLs wait at each host. The host is named without scheme and port."""

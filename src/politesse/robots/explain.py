@@ -97,6 +97,15 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
     return traits.rule_set(rows, Directives(version=version), traits.matching, robots.origin)
 
 
+def matching_alone(rules: RuleSet, url: StrOrURL, most: int) -> list[tuple[Rule, bool]]:
+    """Return the first ``most`` rules of a compiled file, each with whether it alone matches a URL or target.
+
+    The same time limits apply as for ``explain``. Raises InvalidURL.
+    """
+    found = [(rule, rules.alone(rule).match(url)) for rule in rules.rules[:most]]
+    return [(rule, alone.rule is not None and alone.reason is not Reason.NOT_ALLOWED) for rule, alone in found]
+
+
 def ending_line(robots: RobotsTxt, groups: Sequence[Group]) -> Line | None:
     """Return the first empty Disallow of the groups if the dialect tries no rule after it; otherwise None."""
     if not robots.dialect.traits.matching.empty_disallow_ends:

@@ -21,7 +21,16 @@ from politesse.robots.line import Quirk
 from politesse.robots.other_records import OtherRecords
 from politesse.robots.outline import outline_of
 from politesse.robots.pattern import PLAIN
-from politesse.robots.rule_sets import ALLOW, NO_RULE_MATCH, ROBOTS_TXT_MATCH, Directives, MostSpecific, RuleSet
+from politesse.robots.rule_sets import (
+    ALLOW,
+    NO_RULE_MATCH,
+    ROBOTS_TXT_MATCH,
+    Directives,
+    MostSpecific,
+    MostSpecificRuleSet,
+    RuleSet,
+    row_of,
+)
 from politesse.verdict import Match, Reason, Rule, match_of_rule
 
 if TYPE_CHECKING:
@@ -80,6 +89,10 @@ class NativeRuleSet(MostSpecific):
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``."""
         return [rule for listed in self._rules.listed() if (rule := _match(listed).rule) is not None]
+
+    def alone(self, rule: Rule) -> RuleSet:
+        """See ``RuleSet.alone``; the reference decides."""
+        return MostSpecificRuleSet([row_of(rule)], Directives(), self._matching)
 
     def _rules_bytes(self) -> int:
         return self._rules.octets()

@@ -40,7 +40,7 @@ from politesse.robots.crawl_directives import (
     TimeWindow,
     Version,
 )
-from politesse.robots.line import FieldRow, rule_quirks, usual_spellings
+from politesse.robots.line import FieldName, FieldRow, rule_quirks, usual_spellings
 from politesse.robots.memory import memory_of
 from politesse.robots.other_records import SitemapLines
 from politesse.robots.pattern import (
@@ -223,6 +223,10 @@ class RuleSet(ABC):
     @abstractmethod
     def rules(self) -> list[Rule]:
         """The rules in the order of the file, without repetitions of equal rules. Made on demand."""
+
+    @abstractmethod
+    def alone(self, rule: Rule) -> RuleSet:
+        """Return a rule set that has only one of the ``rules``, and those that it implies."""
 
     @abstractmethod
     def reach(self, rule: Rule) -> tuple[str, ...]:
@@ -410,6 +414,10 @@ class FlatRuleSet(RuleSet):
         found = [rule for place in range(len(self)) if (rule := self._match(place).rule) is not None]
         return sorted(found, key=attrgetter("line"))
 
+    def alone(self, rule: Rule) -> RuleSet:
+        """See ``RuleSet.alone``."""
+        return type(self)([row_of(rule)], Directives(version=self._version), self._matching, self._origin)
+
     def _rules_bytes(self) -> int:
         parts = [piece for part in self._parts for piece in (part, part.heads, part.counts)]
         columns = (self._numbers, self._names, self._values, self._paths, self._parts, *parts)
@@ -425,6 +433,11 @@ class FlatRuleSet(RuleSet):
 
     def __len__(self) -> int:
         return len(self._paths)
+
+
+def row_of(rule: Rule) -> FieldRow:
+    """Return the row of a rule."""
+    return rule.line, FieldName(rule.field, ALLOW if rule.allow else "disallow"), rule.value
 
 
 class MostSpecific(RuleSet):

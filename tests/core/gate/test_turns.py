@@ -271,7 +271,9 @@ async def test_host_of_which_only_robots_txt_was_fetched(known: ScriptedGate) ->
     known.clock.advance(4.0)
     now_wall = known.clock.wall()
     next_fetch = now_wall - 4.0 + 900.0  # after 90 % of its lifetime
-    robots = RobotsStatus(Origin.of(SITE), AccessResult.SUCCESSFUL, 200, age_s=4.0, next_fetch=next_fetch)
+    robots = RobotsStatus(
+        Origin.of(SITE), AccessResult.SUCCESSFUL, 200, age_s=4.0, next_fetch=next_fetch, size=len(HEAD)
+    )
     status = HostStatus("example.com", 10.0, Bound.CRAWL_DELAY, not_before=now_wall + 6.0, robots=(robots,))
     assert known.hosts() == {"example.com": status}
     await known.aclose()

@@ -1,0 +1,183 @@
+"""``politesse watch``: the hosts of another process's crawl in a terminal. ``politesse crawl --watch`` serves them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import parse_qs, urldefrag
+
+import aiohttp
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperCommand
+
+from politesse._base.text import counted, printable
+from politesse.cli.console import errors, output, plain, say
+from politesse.cli.progress import rough
+from politesse.errors import ConfigurationError
+from politesse.watch import serve
+from politesse.watch._app import DEFAULT_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from rich.console import Console, JustifyMethod
+
+    from politesse import Gatekeeper, PoliteQueue
+
+Watch = Annotated[
+    int | None,
+    typer.Option(
+        "--watch",
+        metavar="[PORT]",
+        min=0,
+        max=65_535,
+        help="Show the hosts of the crawl on a page at this port of this machine, and steer the crawl from there. The "
+        f"command prints the URL of the page, with a secret token.  [default port: {DEFAULT_PORT}]",
+        show_default=False,
+    ),
+]
+_COLUMNS: Final[dict[str, tuple[JustifyMethod, int]]] = {  # with the number of cells; the rest is for the last one
+    "host": ("left", 30),
+    "phase": ("left", 7),
+    "queued": ("right", 7),
+    "pace": ("right", 8),
+}
+_OTHER_LINES: Final = 6
+_LINES_OF_PIPE: Final = 50
+_EVERY_S: Final = 1.0
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
+
+
+class WatchableCommand(TyperCommand):
+    """A command whose ``--watch`` needs no port; typer itself knows no option with a value that may be missing."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - the context of click
+        """Add the port that is missing."""
+        given: list[str] = []
+        for place, word in enumerate(args):
+            given.append(word)
+            follows = args[place + 1] if place + 1 < len(args) else ""
+            if word == "--watch" and "--" not in given and not follows.isdecimal():
+                given.append(str(DEFAULT_PORT))
+        parsed: list[str] = super().parse_args(ctx, given)
+        return parsed
+
+
+@asynccontextmanager
+async def watched(gate: Gatekeeper, queue: PoliteQueue[Any], port: int | None, err: Console) -> AsyncGenerator[None]:
+    """Serve the watch of a crawl during the block, unless ``port`` is None, and print its URL; raises OSError."""
+    if port is None:
+        yield
+        return
+    token = token_urlsafe()
+    async with await serve(gate, queue, port=port, token=token) as server:
+        say(err, f"watch this crawl at {server.url}#token={token}")
+        yield
+
+
+async def watch(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The URL that politesse crawl --watch has printed, or that of a watch.")
+    ],
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            envvar="POLITESSE_WATCH_TOKEN",
+            help="The token, if the URL has no #token=...",
+            show_default=False,
+        ),
+    ] = None,
+    search: Annotated[str, typer.Option(metavar="TEXT", help="Only hosts whose names have this text.")] = "",
+    phase: Annotated[str, typer.Option(metavar="PHASE", help="Only closed, busy, waiting, spaced or idle hosts.")] = "",
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="BY",
+            help="host, queued, waiting, interval, not_before, closed or held; a leading - turns the order round.",
+        ),
+    ] = "-queued",
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print the present table, and end.")] = False,
+) -> int:
+    """Show the hosts of a crawl that runs in another process: their pace, why they wait, and until when.
+
+    The table is read again each second. Without a terminal, it is printed once.
+
+    Exit code: 0 when the crawl has ended; 2 if the URL does not answer, or refuses the token or an option.
+    """
+    url, fragment = urldefrag(url)
+    token = next(iter(parse_qs(fragment).get("token", ())), token)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    out, view = output(), {"search": search, "phase": phase, "sort": sort}
+    rows = out.height - _OTHER_LINES if out.is_terminal else _LINES_OF_PIPE
+    view["count"] = str(max(1, min(rows, 200)))
+    async with aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as http:
+
+        async def read(path: str, **query: str) -> dict[str, Any]:
+            async with http.get(f"{url.rstrip('/')}/{path}", params=query, allow_redirects=False) as response:
+                answer: dict[str, Any] = await response.json(content_type=None)
+                if not response.ok:
+                    raise ConfigurationError(f"{url} answers {response.status}: {answer['error']}")
+                return answer
+
+        async def frame() -> Group:
+            return _frame(await read("statistics"), await read("hosts", **view), out.width)
+
+        try:
+            first = await frame()
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+            say(errors(), f"{printable(str(error)) or type(error).__name__}", "red")
+            return 2
+        if once or not out.is_terminal:
+            out.print(first)
+            return 0
+        with Live(first, console=out, auto_refresh=False) as live:
+            while True:
+                await asyncio.sleep(_EVERY_S)
+                try:
+                    live.update(await frame(), refresh=True)
+                except (aiohttp.ClientError, TimeoutError):
+                    say(out, "The crawl has ended.")
+                    return 0
+
+
+def _frame(statistics: Mapping[str, Any], page: Mapping[str, Any], width: int) -> Group:
+    """Return the table; all text is remote, and is escaped."""
+    crawl, denied = statistics["crawl"], statistics["denied"]
+    verdicts = [f"{statistics['allowed']:,} allowed", *(f"{count:,} {reason}" for reason, count in denied.items())]
+    lines = [statistics["agent"], ", ".join(verdicts)]
+    if crawl is not None:
+        state = "stopping" if crawl["stopping"] else "paused" if crawl["paused"] else "running"
+        lines.insert(1, f"{state}, {crawl['queued']:,} queued, {crawl['under_way']:,} under way")
+    phases = ", ".join(f"{count:,} {phase}" for phase, count in page["phases"].items() if count)
+    lines.append(f"{len(page['hosts']):,} of {counted(page['matching'], 'host')} shown; of all hosts: {phases}")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", width=width)
+    for name, (justify, cells) in _COLUMNS.items():
+        table.add_column(name, justify=justify, width=cells, no_wrap=True, overflow="ellipsis")
+    table.add_column("why", ratio=1, no_wrap=True, overflow="ellipsis")
+    for row in page["hosts"]:
+        style = "yellow" if row["phase"] == "closed" else ""
+        words = row["host"], row["phase"], f"{row['queued']:,}", f"{row['interval_s']:g} s", _why(row, page["time"])
+        table.add_row(*(plain(printable(one), style) for one in words))
+    return Group(*(Text(printable(line), no_wrap=True, overflow="ellipsis") for line in lines), table)
+
+
+def _why(row: Mapping[str, Any], now_wall: float) -> str:
+    """Return what a host waits for, and its policy."""
+    words = [row["refusal"] or "", row["policy"] or ""]
+    if row["closed_until"] is not None:
+        words.insert(0, f"for {rough(row['closed_until'] - now_wall)}: {row['closed_by']}")
+    elif row["in_flight"]:
+        words.append(f"for {rough(row['held_s'])}: {row['held_by']}")
+    elif row["not_before"] > now_wall:
+        words.append(f"for {rough(row['not_before'] - now_wall)}: {row['bound_by']}")
+    if row["closed_until"] is None:  # else robots.txt cannot be fetched, either
+        words += [f"robots.txt: {one['fault']}" for one in row["robots"] if one["fault"]]
+    return "; ".join(filter(None, words))

@@ -1,0 +1,318 @@
+"""The application: who may ask, the routes, the stream of events, and a server for it.
+
+Theory of operation. Each request passes ``_Watch.guard``, which asks four questions. Is the Host header a name of this
+server? (Otherwise a site whose name leads to this machine could read the answers: DNS rebinding.) Is the Origin header,
+if any, of this server? Without a token: does the request come from this machine? With a token: does the request have
+it? The page itself needs no token, because it says nothing about the crawl.
+
+An event stream looks once a second, and sends what has changed. It ends when its reader has left, when the gate closes,
+or when the server ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+from base64 import b64encode
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from importlib.resources import files
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from aiohttp import web
+
+from politesse._base.checks import AsyncOnly, check_types, checked_names
+from politesse._gate.gatekeeper import Gatekeeper
+from politesse.clock import ends_within
+from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.queue import PoliteQueue
+from politesse.watch._facts import Refusals, explanation, statistics
+from politesse.watch._steer import steer
+from politesse.watch._table import HostTable, View, lasting
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from ipaddress import IPv4Address, IPv6Address
+
+    from aiohttp.typedefs import Handler
+
+DEFAULT_PORT: Final = 8900
+_MAX_BODY: Final = 64 * 1024
+_TICK_S: Final = 1.0
+_SILENCE_S: Final = 15.0
+_SHUTDOWN_S: Final = 1.0
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+def app(
+    gate: Gatekeeper, queue: PoliteQueue[Any] | None = None, token: str | None = None, names: Collection[str] = ()
+) -> web.Application:
+    """Return an application that shows a gate, and steers it. Serve it in the event loop of the gate.
+
+    ``add_subapp("/watch/", app(gate))`` mounts it in another application.
+
+    Args:
+        gate: the gatekeeper.
+        queue: the queue of its crawl, to show the URLs that wait, and to pause, continue and stop the crawl.
+        token: a secret of printable ASCII characters, which a request needs as ``Authorization: Bearer TOKEN``. Without
+            a token, only this machine may read, and nobody may steer.
+        names: the names by which browsers reach this server, such as ``"crawler.example"``. Names of loopback and
+            addresses are always permitted.
+
+    Raises:
+        ConfigurationError: an argument is invalid.
+    """
+    check_types({"gate": (gate, Gatekeeper)}, required=True)
+    check_types({"queue": (queue, PoliteQueue), "token": (token, str)})
+    if token is not None and not (token and token.isascii() and token.isprintable() and token == token.strip()):
+        raise ConfigurationError("token: give printable ASCII characters, as secrets.token_urlsafe() returns them")
+    watch = _Watch(gate, queue, token, {name.lower() for name in checked_names("names", names)})
+    application = web.Application(middlewares=[watch.guard])
+    application.on_response_prepare.append(watch.add_headers)
+    application.on_shutdown.append(watch.end)
+    get = partial(web.get, allow_head=False)
+    application.add_routes(
+        [
+            get("", watch.page),  # mounted at a prefix, and asked without its last slash
+            get("/", watch.page),
+            get("/hosts", watch.hosts),
+            get("/explain", watch.explain),
+            get("/statistics", watch.statistics),
+            get("/events", watch.events),
+            web.post("/steer", watch.steer),
+        ]
+    )
+    return application
+
+
+async def serve(
+    gate: Gatekeeper,
+    queue: PoliteQueue[Any] | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    token: str | None = None,
+    names: Collection[str] = (),
+) -> WatchServer:
+    """Serve ``app`` until the gate is closed; return the server, which knows its URL.
+
+    Args:
+        gate: see ``app``.
+        queue: see ``app``.
+        host: the name or address to listen at; without a token, of loopback.
+        port: the port; 0 for any free port.
+        token: see ``app``.
+        names: see ``app``.
+
+    Raises:
+        ConfigurationError: an argument is invalid.
+        ClosedError: the gate is closed.
+        OSError: the port is in use, or the address is not of this machine.
+    """
+    if token is None and not _is_loopback(host):
+        raise ConfigurationError(f"host={host!r:.100} is open to other machines: give a token, or listen at 127.0.0.1")
+    runner = web.AppRunner(app(gate, queue, token, names), access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    gate.state.check_usable()
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except BaseException:
+        await runner.cleanup()
+        raise
+    return WatchServer(gate, runner)
+
+
+class WatchServer(AsyncOnly):
+    """A server that ``serve`` has started. ``async with`` or ``aclose`` ends it, and so does the close of the gate.
+
+    Attributes:
+        url: the URL of the page. To open the page with the token, append ``#token=TOKEN``.
+
+    Example:
+        >>> from politesse.testing import ScriptedFetcher
+        >>> async def main():
+        ...     async with Gatekeeper("ExampleBot/1.0 (+https://example.com/bot)", fetcher=ScriptedFetcher()) as gate:
+        ...         server = await serve(gate, port=0)
+        ...         print(server.url.startswith("http://127.0.0.1:"))
+        >>> asyncio.run(main())
+        True
+    """
+
+    def __init__(self, gate: Gatekeeper, runner: web.AppRunner) -> None:
+        host, port = runner.addresses[0][:2]
+        self.url: str = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        self._runner = runner
+        self._closed_with = gate.state.closed_with
+        self._closed_with.add(self.aclose)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End all streams, and stop listening."""
+        self._closed_with.discard(self.aclose)
+        await self._runner.cleanup()
+
+    def __repr__(self) -> str:
+        return f"<WatchServer {self.url}>"
+
+
+class _Watch:
+    """The handlers of one application; see ``app``."""
+
+    def __init__(
+        self, gate: Gatekeeper, queue: PoliteQueue[Any] | None, token: str | None, names: Collection[str]
+    ) -> None:
+        self._gate = gate
+        self._queue = queue
+        self._authorization = None if token is None else f"Bearer {token}".encode()
+        self._names = names
+        self._table = HostTable(gate, queue)
+        self._refusals = Refusals(gate)
+        self._ended = asyncio.Event()
+        self._page = (files("politesse.watch") / "page.html").read_text(encoding="utf-8")
+        self._policy = _content_policy(self._page)
+        gate.state.when_closed(self._when_closed)
+
+    def _when_closed(self, _: ClosedError) -> None:
+        self._ended.set()
+
+    async def end(self, _: web.Application) -> None:
+        self._ended.set()
+
+    @web.middleware
+    async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse a request that may not ask, and answer errors as JSON."""
+        headers: Mapping[str, str] = {}
+        try:
+            self._check(request, needs_token=request.match_info.handler != self.page)
+            return await handler(request)
+        except web.HTTPRedirection:
+            raise
+        except web.HTTPException as error:
+            status, text = error.status, error.text
+            headers = {name: error.headers[name] for name in ("Allow", "WWW-Authenticate") if name in error.headers}
+        except (ConfigurationError, InvalidURL) as error:
+            status, text = 400, str(error)
+        except ClosedError as error:
+            status, text = 503, str(error)
+        return web.json_response({"error": text}, status=status, headers=headers, dumps=_encode)
+
+    def _check(self, request: web.Request, *, needs_token: bool) -> None:
+        host, origin = request.headers.get("Host", "").lower(), request.headers.get("Origin")
+        name = re.sub(r":[0-9]*$", "", host)
+        if not (name in self._names or _is_loopback(name) or _address_of(name) is not None):
+            raise web.HTTPForbidden(text=f"{host!r:.200} is not a name of this server; to permit it, see names= of app")
+        if origin is not None and origin.lower() not in {f"http://{host}", f"https://{host}"}:
+            raise web.HTTPForbidden(text=f"the request comes from another site, {origin!r:.200}")
+        if not needs_token:
+            return
+        if self._authorization is None:
+            if request.remote and not _is_loopback(request.remote):
+                raise web.HTTPForbidden(text="without a token, only this machine may read; see token= of app")
+            return
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if not hmac.compare_digest(given, self._authorization):
+            raise web.HTTPUnauthorized(text="the token is wrong or missing", headers={"WWW-Authenticate": "Bearer"})
+
+    def _check_steering(self) -> None:
+        if self._authorization is None:
+            raise web.HTTPForbidden(text="without a token, this watch can only read; see token= of app")
+
+    async def add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(_HEADERS)
+
+    async def page(self, request: web.Request) -> web.Response:
+        if not request.path.endswith("/"):  # the page's own requests are relative to the slash
+            raise web.HTTPFound(f"{request.path}/")
+        headers = {"Content-Security-Policy": self._policy}
+        return web.Response(text=self._page, content_type="text/html", headers=headers)
+
+    async def hosts(self, request: web.Request) -> web.Response:
+        self._gate.state.check_usable()
+        return web.json_response(await self._table.page(View.of(request.query)), dumps=_encode)
+
+    async def statistics(self, _: web.Request) -> web.Response:
+        return web.json_response(self._statistics(), dumps=_encode)
+
+    def _statistics(self) -> dict[str, Any]:
+        return statistics(self._gate, self._queue, can_steer=self._authorization is not None)
+
+    async def explain(self, request: web.Request) -> web.Response:
+        fetches = request.query.get("fetch") == "1"
+        if fetches:
+            self._check_steering()  # another server gets a request
+        found = await explanation(self._gate, request.query.get("url", ""), fetches=fetches)
+        if found is None:
+            raise web.HTTPNotFound(text="robots.txt is not known yet; with fetch=1 it is fetched")
+        return web.json_response(found, dumps=_encode)
+
+    async def steer(self, request: web.Request) -> web.Response:
+        self._check_steering()
+        body = await request.clone(client_max_size=_MAX_BODY).read()
+        try:
+            order = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(f"the body is not JSON: {error}") from error
+        done = await steer(self._gate, self._queue, order, request.remote or "a socket of this machine")
+        self._table.look_again()
+        return web.json_response({"done": done}, dumps=_encode)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        view, clock = View.of(request.query), self._gate.clock
+        self._gate.state.check_usable()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        await response.prepare(request)
+        sent: dict[str, object] = {}
+        number, spoke_mono = 0, clock.monotonic()
+        with self._refusals, suppress(ConnectionError, ClosedError):
+            while not self._ended.is_set() and request.transport is not None and not request.transport.is_closing():
+                messages: dict[str, Any] = {"statistics": self._statistics(), "hosts": await self._table.page(view)}
+                number, messages["refusals"] = self._refusals.since(number)
+                facts = {name: lasting(message, clock.wall()) for name, message in messages.items()}
+                new = [name for name in messages if facts[name] != sent.get(name, [])]
+                sent = facts | {"refusals": []}
+                text = "".join(f"event: {name}\ndata: {_encode(messages[name])}\n\n" for name in new)
+                if not text and clock.monotonic() - spoke_mono >= _SILENCE_S:
+                    text = ": nothing has changed\n\n"
+                if text:
+                    await response.write(text.encode())
+                    spoke_mono = clock.monotonic()
+                await ends_within(clock, _TICK_S, asyncio.ensure_future(self._ended.wait()))
+        return response
+
+
+def _address_of(name: str) -> IPv4Address | IPv6Address | None:
+    with suppress(ValueError):
+        return ip_address(name.removeprefix("[").removesuffix("]"))
+    return None
+
+
+def _is_loopback(name: str) -> bool:
+    address = _address_of(name)
+    return name == "localhost" or name.endswith(".localhost") or (address is not None and address.is_loopback)
+
+
+def _content_policy(page: str) -> str:
+    """Return the Content-Security-Policy that permits the script and the style of the page, and this server."""
+    hashes = {}
+    for tag in ("script", "style"):
+        texts: list[str] = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        hashes[tag] = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in texts)
+    return (
+        f"default-src 'none'; script-src {hashes['script']}; style-src {hashes['style']}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
