@@ -273,7 +273,9 @@ class Judge:
             closed = self.host(page.host).closed
             opened = [until for _, until in closed if since is not None and since - EPS_S <= until <= now + EPS_S]
             at_opening = bool(closed) and now <= self.host(page.host).closed_at_latest + EPS_S
-            is_answered = any(state.answered for state, _ in recent)
+            # A verdict that was made before the wait holds, as below, if the program has forgotten the copy since.
+            meanwhile = () if since is None else facts.between(since - EPS_S, now)
+            is_answered = any(state.answered for state, _ in (*recent, *meanwhile))
             if not is_answered and now > self.refused_until(facts) + EPS_S and not at_opening and len(opened) < 2:
                 self.find(f"{page.url} is requested before its robots.txt")
             return min((self.stated_s(copy, tokens) for copy in usable or (None,)), default=0.0)
