@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from politesse import InvalidURL, Reason
 from politesse.queue import CrawlPage, CrawlReport, QueueClosed
 from tests.core.queue.crawl import NOTHING, A, B, C, Queue, drained, left, made, next_url, put, timers, urls, waiting
 from tests.core.queue.simulated import Pages, Reply, SimulatedWeb, crawled, follow_links
-from tests.support.tasks import apart, settle
+from tests.support.tasks import settle
 
 # Pause
 
@@ -364,28 +365,19 @@ async def test_what_is_given_up_is_done_in_the_journal_and_its_record_says_so(tm
         assert (await queue.crawl(SimulatedWeb(), Pages())).pages == 0
 
 
-async def test_a_host_with_many_urls_is_given_up_without_a_long_step(queue: Queue) -> None:
-    longest_s = 0.0
-    loop = asyncio.get_running_loop()
-
-    async def look() -> None:
-        nonlocal longest_s
-        while True:
-            since = loop.time()
-            await asyncio.sleep(0)
-            longest_s = max(longest_s, loop.time() - since)
-
-    for number in range(20_000):
-        queue.put_nowait(f"{A}/{number}")
-    looking = apart(look())
+async def test_the_urls_of_a_large_host_are_refused_a_hundred_in_a_step(queue: Queue) -> None:
+    for number in range(5_000):
+        queue.put_nowait(f"{A}/{number}", number)
     await settle()
-    longest_s = 0.0
-    assert queue.give_up("a.example", "too many") == len(left(queue)) == 20_000
+    assert queue.give_up("a.example", "too many") == len(left(queue)) == 5_000
+    refused = [0]
     async with waiting(queue):
+        while queue.qsize():
+            refused.append(len(queue.refused.items))
+            await asyncio.sleep(0)
         await queue.join()
-    looking.cancel()
-    assert len(queue.refused.items) == 20_000
-    assert longest_s < 0.1  # in one step it takes longer
+    assert sorted(map(str, queue.refused.items)) == sorted(map(str, range(5_000)))
+    assert max(after - before for before, after in pairwise(refused[1:])) <= 100
 
 
 async def test_what_cannot_be_given_up_or_noted_is_an_error(queue: Queue) -> None:
