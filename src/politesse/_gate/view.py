@@ -642,8 +642,8 @@ class AgentView:
             match = partial(match_of_use, match, partial(objection, self.purposes, usage, reserved))
         basis = VerdictBasis(self.name, copy.source, copy.confirmed_mono, usage, digest=copy.rules.digest)
         pace = rules
-        if rules is None and copy.result not in CLOSED:  # while robots.txt is unreachable, its last pace stays in force
-            pace = state.no_rules
+        if rules is None:  # while robots.txt cannot be fetched, the pace of the last file stays in force
+            pace = copy.file.get(self.name) if copy.result in CLOSED else state.no_rules
         permission = Permission(self, copy.origin, pace, match, basis, reserved)
         if not self._reads_tdm:  # a permission that the copy kept would keep its tdmrep.json as well
             copy.permission = permission

@@ -12,7 +12,7 @@ from politesse.errors import ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.events import Decided, Event, TurnGranted
 from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import AccessResult
-from tests.core.gate.gates import PAGE, ROBOTS_TXT, SITE, ScriptedGate, lasting, refusal
+from tests.core.gate.gates import PAGE, ROBOTS_TXT, SITE, ScriptedGate, found, lasting, refusal
 from tests.support.events import events_of
 from tests.support.scripted import UA
 from tests.support.tasks import apart, ended, settle
@@ -197,6 +197,20 @@ async def test_pace_of_the_last_robots_txt_stays_in_force_while_it_is_unreachabl
             if place == 0:
                 await gate.forget(SITE)
         assert reasons == [Reason.NO_RULE, *[Reason.UNREACHABLE] * 3]
+        assert all(after - before >= 20.0 for before, after in pairwise(starts))
+
+
+async def test_pace_of_an_expired_robots_txt_stays_in_force_while_the_next_is_refused_in_report_mode() -> None:
+    slow = found("User-agent: *\nCrawl-delay: 20", ROBOTS_TXT, cache_control="max-age=60")
+    async with ScriptedGate({SITE: [slow, refusal(429, "100")]}, jumps=True, mode="report") as gate:
+        async with gate.turn(PAGE):
+            pass
+        await gate.clock.sleep(1_000.0)  # the host is forgotten
+        starts = []
+        for place in range(3):
+            async with gate.turn(f"{SITE}/{place}") as turn:
+                starts.append(gate.clock.monotonic())
+                assert turn.verdict.reason is Reason.TOO_MANY_REQUESTS
         assert all(after - before >= 20.0 for before, after in pairwise(starts))
 
 
