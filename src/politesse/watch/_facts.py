@@ -68,8 +68,12 @@ class Refusals:
         """Return the number of the last refusal, and the refusals after ``number``, the newest first."""
         later = [verdict for _, verdict in takewhile(lambda one: one[0] > number, reversed(self._last))]
         return self._count, [
-            {"time": plain(one.decided_wall), "url": shortened(one.url, _MAX_URL), "reason": one.reason}
-            | _rule(one.rule)
+            {
+                "time": plain(one.decided_wall),
+                "url": shortened(one.url, _MAX_URL),
+                "reason": one.reason,
+                "rule": _rule(one.rule),
+            }
             for one in later
         ]
 
@@ -97,13 +101,13 @@ async def explanation(gate: Gatekeeper, url: str, *, fetches: bool) -> dict[str,
         "allowed": verdict.allowed,
         "reason": verdict.reason,
         "text": text,
+        "rule": _rule(rule),
         "line": None if rule is None else rule.line,
         "lines": [
-            {"line": one.line, "text": shortened(str(one)), "matches": matches, "wins": one == rule}
-            for one, matches in lines
+            {"line": one.line, "text": _rule(one), "matches": matches, "wins": one == rule} for one, matches in lines
         ],
-    } | _rule(rule)
+    }
 
 
-def _rule(rule: Rule | None) -> dict[str, str | None]:
-    return {"rule": None if rule is None else shortened(str(rule))}
+def _rule(rule: Rule | None) -> str | None:
+    return None if rule is None else shortened(str(rule))
