@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from itertools import takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse import __version__
@@ -44,7 +44,7 @@ class Refusals:
 
     def __init__(self, gate: Gatekeeper) -> None:
         self._gate = gate
-        self._last: deque[tuple[int, Verdict]] = deque(maxlen=_MAX_REFUSALS)
+        self._last: deque[Verdict] = deque(maxlen=_MAX_REFUSALS)
         self._count = self._readers = 0
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -62,11 +62,10 @@ class Refusals:
     def _note(self, event: Event) -> None:
         if isinstance(event, Decided) and event.verdict.denied_by_reason:
             self._count += 1
-            self._last.append((self._count, event.verdict))
+            self._last.append(event.verdict)
 
     def since(self, number: int) -> tuple[int, list[dict[str, Any]]]:
         """Return the number of the last refusal, and the refusals after ``number``, the newest first."""
-        later = [verdict for _, verdict in takewhile(lambda one: one[0] > number, reversed(self._last))]
         return self._count, [
             {
                 "time": plain(one.decided_wall),
@@ -74,7 +73,7 @@ class Refusals:
                 "reason": one.reason,
                 "rule": _rule(one.rule),
             }
-            for one in later
+            for one in islice(reversed(self._last), self._count - number)
         ]
 
 
