@@ -10,14 +10,12 @@ if they end with a statement, and the statement that sets the key ends the short
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-import tomllib
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Required, TypeAlias, TypeVar, cast
@@ -142,28 +140,21 @@ class _File:
         except ValueError as error:  # UnicodeDecodeError, or a path with a NUL
             raise ConfigurationError(f"{path}: the file is not in UTF-8, or its name is invalid ({error})") from None
         try:
-            self.content: Table = tomllib.loads(self._text)
+            self.content: Table = _parsed(self._text)
         except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
             found = _AT_LINE.search(str(error))
             line = "" if found is None else f":{found[1]}"
             raise ConfigurationError(f"{path}{line}: no valid TOML: {error}") from None
 
     def place(self, key: Key) -> str:
-        """Return the path, and the line of a key if it is known."""
-        line = self.line(key)
-        return str(self.path) if line is None else f"{self.path}:{line}"
-
-    def line(self, key: Key) -> int | None:
-        """Return the line of the statement that sets a key, or first sets a key of a table; None if it is unknown."""
+        """Return the path, and if known the line of the statement that sets a key, or first sets a key of a table."""
         lines = self._text.split("\n")
 
         def whole(number: int) -> tuple[int, object]:
             """Return the end of the statement at a line, and the content of the file up to there."""
             for end in range(number, len(lines) + 1):
-                try:
-                    return end, tomllib.loads("\n".join(lines[:end]))
-                except tomllib.TOMLDecodeError:
-                    continue  # the statement goes on
+                with suppress(ValueError):  # raised if the statement goes on
+                    return end, _parsed("\n".join(lines[:end]))
             return len(lines), {}
 
         def has_key(number: int) -> bool:
@@ -176,8 +167,8 @@ class _File:
 
         line = bisect_left(range(1, len(lines) + 1), True, key=has_key) + 1  # noqa: FBT003
         if line > len(lines) or (whole(line)[0] > line and "{" in lines[line - 1]):
-            return None  # an inline table of several lines may have the key on any of them
-        return line
+            return str(self.path)  # an inline table of several lines may have the key on any of them
+        return f"{self.path}:{line}"
 
 
 class _Settings:
@@ -326,6 +317,8 @@ class _Settings:
         return file.path.parent / value
 
     def _check_known(self, table: Key, given: Table, known: Sequence[str]) -> None:
+        import difflib  # noqa: PLC0415 - for errors only
+
         homes = {"gate": _GATE, **{home: _keys(kind) for home, kind in _OPTIONS.items()}}
         for name in [name for name in given if name not in known]:
             home = next((f"it belongs in [{home}]" for home, names in homes.items() if name in names), "")
@@ -354,6 +347,12 @@ class _Settings:
             text = text.replace(secret, "***").replace(repr(secret)[1:-1], "***")
         kind = ConfigurationTypeError if isinstance(problem, ConfigurationTypeError) else ConfigurationError
         return kind(f"{place}: {f'[{where}] ' if where else ''}{text}")
+
+
+def _parsed(text: str) -> Table:
+    import tomllib  # noqa: PLC0415 - most programs load no settings
+
+    return tomllib.loads(text)
 
 
 def _keys(kind: Callable[..., object]) -> list[str]:

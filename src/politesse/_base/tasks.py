@@ -1,4 +1,4 @@
-"""The origin of a cancellation, and the tasks of the event loop."""
+"""The origin of a cancellation, and the tasks and signal handlers of the event loop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from typing import Any
 
 running_loop = asyncio._get_running_loop  # noqa: SLF001 - as in Python 3.11 to 3.14
 """Returns the running event loop, or None. The public function raises an error if none is running."""
+
+
+def signal_handlers(loop: asyncio.AbstractEventLoop) -> dict[int, Any]:
+    """Return the dict of the handlers that ``loop.add_signal_handler`` has set; empty for uvloop, which hides them.
+
+    No public function reads them. The attribute is the same in Python 3.11 to 3.14; on Windows, there is none.
+    """
+    handlers: dict[int, Any] = getattr(loop, "_signal_handlers", {})
+    return handlers
 
 
 def is_ended_from_outside(error: BaseException, task: asyncio.Task[Any] | None) -> bool:

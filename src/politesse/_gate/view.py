@@ -702,7 +702,8 @@ class AgentView:
             return basis  # a host policy
         if (retry_wall := source.not_before) is not None:
             # An answer to another origin of the host may have closed the host for longer.
-            closed_wall = self.pacer.known_closing(host) or retry_wall
+            closure = self.pacer.closure(host)
+            closed_wall = retry_wall if closure is None else closure.not_before
             not_before = max(retry_wall, closed_wall, not_before or retry_wall)
         if not_before is not None:
             source = replace(source, not_before=not_before)

@@ -1525,10 +1525,6 @@ class Hosts:
             await self.recalls.ended(paced)
             if self.recalls.is_closed:
                 raise ClosedError(f"the pacer was closed while it was recalled what {key} had asked for")
-        return self.known_closing(host)
-
-    def known_closing(self, host: str, /) -> float | None:
-        """Return the Unix time until which ``host`` is closed, or None if it is open or not recalled yet."""
         closure = self.closure(host)
         return None if closure is None else closure.not_before
 

@@ -331,10 +331,6 @@ class GateShare:
         """Return the Unix time until which ``host`` is closed, or None if it is open."""
         return await (self.pacer if self._open is None else self._open).closed_until(host)
 
-    def known_closing(self, host: str, /) -> float | None:
-        """Return the Unix time until which ``host`` is closed, at all gates; or None."""
-        return self.pacer.known_closing(host)
-
     def closure(self, host: str, /) -> NotYet | None:
         """Return until when and why ``host`` is closed, at all gates; or None."""
         return self.pacer.closure(host)

@@ -97,7 +97,7 @@ class CrawlBar:
     def _rendered(self) -> RenderableType:
         elapsed_s = time.monotonic() - self._started_mono
         return Group(
-            *head_lines(self._progress, elapsed_s, self._console.width), _shown(self._progress.last_url, "dim")
+            *head_lines(self._progress, elapsed_s, self._console.width), shown_line(self._progress.last_url, "dim")
         )
 
 
@@ -126,7 +126,12 @@ def _open(progress: CrawlProgress) -> str:
     return f"{progress.queued:,} queued at {hosts}, {progress.under_way:,} under way, {rate:.1f} pages/s"
 
 
-def _shown(text: str, style: str = "") -> Text:
+def host_table(width: int) -> Table:
+    """Return a table without columns."""
+    return Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", width=width)
+
+
+def shown_line(text: str, style: str = "") -> Text:
     """Return remote text, escaped, in one line that ends with an ellipsis if it is too long."""
     return Text(printable(text), style, no_wrap=True, overflow="ellipsis")
 
@@ -215,7 +220,7 @@ class CrawlView:
     def _host_table(self, width: int) -> Table:
         name = max(min(width * 11 // 40, 40), 1)
         state = max(width - name - _QUEUED - _PACE - 3 * _GAP, 1)
-        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", width=width)
+        table = host_table(width)
         table.add_column("host", width=name, no_wrap=True, overflow="ellipsis")
         table.add_column("queued", width=_QUEUED, justify="right", no_wrap=True, overflow="crop")
         table.add_column("pace", width=_PACE, justify="right", no_wrap=True, overflow="crop")
@@ -225,7 +230,7 @@ class CrawlView:
             waiting = self._waiting.get(host, 0)
             trouble, doing = ("", "") if status is None else (_trouble(status), _doing(status, waiting))
             table.add_row(
-                _shown(host),
+                shown_line(host),
                 f"{waiting:,}",
                 "" if status is None else f"{round(status.interval_s, 2):,g} s",
                 Text(trouble or doing, style="yellow" if trouble else ""),
@@ -233,7 +238,7 @@ class CrawlView:
         return table
 
     def _last(self, lines: int, width: int) -> Sequence[Text]:
-        last = [_shown(f"{word:>{_WORD}}  {url}") for word, url in islice(self._recent, lines)]
+        last = [shown_line(f"{word:>{_WORD}}  {url}") for word, url in islice(self._recent, lines)]
         for line in last:
             line.truncate(width - _GAP, overflow="ellipsis")  # leaves room for the ^C of the terminal
         return last

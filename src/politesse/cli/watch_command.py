@@ -12,13 +12,11 @@ import aiohttp
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperCommand
 
 from politesse._base.text import counted, printable
-from politesse.cli.console import errors, output, plain, say
-from politesse.cli.progress import rough
+from politesse.cli.console import errors, output, say
+from politesse.cli.progress import host_table, rough, shown_line
 from politesse.errors import ConfigurationError
 from politesse.watch import serve
 from politesse.watch._app import DEFAULT_PORT
@@ -158,15 +156,15 @@ def _frame(statistics: Mapping[str, Any], page: Mapping[str, Any], width: int) -
         lines.insert(1, f"{state}, {crawl['queued']:,} queued, {crawl['under_way']:,} under way")
     phases = ", ".join(f"{count:,} {phase}" for phase, count in page["phases"].items() if count)
     lines.append(f"{len(page['hosts']):,} of {counted(page['matching'], 'host')} shown; of all hosts: {phases}")
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", width=width)
+    table = host_table(width)
     for name, (justify, cells) in _COLUMNS.items():
         table.add_column(name, justify=justify, width=cells, no_wrap=True, overflow="ellipsis")
     table.add_column("why", ratio=1, no_wrap=True, overflow="ellipsis")
     for row in page["hosts"]:
         style = "yellow" if row["phase"] == "closed" else ""
         words = row["host"], row["phase"], f"{row['queued']:,}", f"{row['interval_s']:g} s", _why(row, page["time"])
-        table.add_row(*(plain(printable(one), style) for one in words))
-    return Group(*(Text(printable(line), no_wrap=True, overflow="ellipsis") for line in lines), table)
+        table.add_row(*(shown_line(one, style) for one in words))
+    return Group(*map(shown_line, lines), table)
 
 
 def _why(row: Mapping[str, Any], now_wall: float) -> str:

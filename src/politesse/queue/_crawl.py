@@ -30,7 +30,7 @@ import logging
 import os
 from collections import Counter, deque
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
@@ -169,7 +169,7 @@ class Crawl(Generic[Item, Response]):
             self._log_end(self._error)
             raise self._error
         await self._add_left()
-        return self.tally.report(notes=tuple(self.notes), stopped_by=self.stopped_by)
+        return replace(self.tally.report(), notes=tuple(self.notes), stopped_by=self.stopped_by)
 
     async def _add_left(self) -> None:
         """Add what is left at closed hosts to the losses."""
@@ -562,9 +562,9 @@ class RunningCounts:
         except Exception as error:  # noqa: BLE001 - ends the crawl
             self._end(error)
 
-    def report(self, **more: Any) -> CrawlReport:  # noqa: ANN401 - further attributes of the report
-        """Return the result of the crawl."""
-        more |= {"losses": self.losses.rows(), "lost": self.losses.total, **self._counted()}
+    def report(self) -> CrawlReport:
+        """Return the result of the crawl, without what belongs to the crawl itself: ``notes`` and ``stopped_by``."""
+        more: dict[str, Any] = {"losses": self.losses.rows(), "lost": self.losses.total, **self._counted()}
         return CrawlReport(left=self._dispatcher.size, elapsed_s=self._elapsed_s, first_error=self.first_error, **more)
 
     @property

@@ -192,15 +192,14 @@ class Dispatcher(Generic[Item]):
 
     def pause(self) -> None:
         """Try no host and begin no fetch of robots.txt, until ``resume``."""
-        self.robots.is_paused = True
-        self.stalls.pause()
+        self.robots.is_paused = self.stalls.is_paused = True
 
     def resume(self) -> None:
         """Hand out URLs again."""
         if self.robots.is_paused:
-            self.robots.is_paused = False
+            self.robots.is_paused = self.stalls.is_paused = False
             self._patience.start()
-            self.stalls.resume()
+            self.stalls.note_progress()
             self.robots.start_fetches()
             self.workers.wake()  # a worker that gets a turn wakes the next one
 

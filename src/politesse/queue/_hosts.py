@@ -122,9 +122,12 @@ class StallWatch:
     Args:
         clock: the gate's clock.
         describe: returns the counts of the queue in words.
+
+    Attributes:
+        is_paused: whether the queue is paused; the time of a pause does not count.
     """
 
-    __slots__ = ("_clock", "_describe", "_is_logged", "_is_paused", "_since_mono", "_timer", "_waiting")
+    __slots__ = ("_clock", "_describe", "_is_logged", "_since_mono", "_timer", "_waiting", "is_paused")
 
     def __init__(self, clock: Clock, describe: Callable[[], str]) -> None:
         self._clock = clock
@@ -133,19 +136,7 @@ class StallWatch:
         self._since_mono = inf  # since when a task has waited without progress
         self._timer: Timer | None = None
         self._is_logged = False
-        self._is_paused = False
-
-    def pause(self) -> None:
-        """Watch no longer, until ``resume``."""
-        self._is_paused = True
-        self._cancel()
-
-    def resume(self) -> None:
-        """Count the time without progress from now."""
-        self._is_paused = False
-        self.note_progress()
-        if self._waiting:
-            self._watch()
+        self.is_paused: bool = False
 
     def note_progress(self) -> None:
         """Count the time without progress from now, or from the next wait if no task waits."""
@@ -162,23 +153,21 @@ class StallWatch:
 
     def __exit__(self, *_: object) -> None:
         self._waiting -= 1
-        if not self._waiting:
-            self._cancel()
-
-    def _cancel(self) -> None:
-        if self._timer is not None:
+        if not self._waiting and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _watch(self) -> None:
         now_mono = self._clock.monotonic()
         self._since_mono = min(self._since_mono, now_mono)
-        if self._timer is None and not self._is_logged and not self._is_paused:
+        if self._timer is None and not self._is_logged:
             self._timer = self._clock.call_later(self._since_mono + _STALL_S - now_mono, self._look)
 
     def _look(self) -> None:
         self._timer = None
         now_mono = self._clock.monotonic()
+        if self.is_paused:
+            self._since_mono = now_mono
         if now_mono < self._since_mono + _STALL_S:  # the sum that _watch uses, because a difference may round otherwise
             self._watch()
             return

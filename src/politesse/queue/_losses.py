@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -63,8 +64,8 @@ def lost_by(verdict: Verdict, since_wall: float, left: int = 1) -> Loss:
 class Losses:
     """Adds up losses by host and reason.
 
-    The rows of URLs that were given up are those of the first ``MAX_LOSSES`` hosts. The rows of URLs that are left are
-    those with the most URLs. So memory stays bounded, and each row is exact.
+    The rows of URLs that were given up are those of the first ``MAX_LOSSES`` hosts, because a crawl may leave millions
+    of hosts behind. Each row is exact.
 
     Attributes:
         total: how many URLs, also without a row.
@@ -89,13 +90,7 @@ class Losses:
         """Add URLs that are left at the end."""
         self.total += loss.left
         self._left.append(loss)
-        if len(self._left) > 2 * MAX_LOSSES:
-            self._left = _largest(self._left)
 
     def rows(self) -> tuple[Loss, ...]:
         """Return at most ``MAX_LOSSES`` rows, those with the most URLs first."""
-        return tuple(_largest([*self._given_up.values(), *self._left]))
-
-
-def _largest(rows: list[Loss]) -> list[Loss]:
-    return sorted(rows, key=attrgetter("left"), reverse=True)[:MAX_LOSSES]
+        return tuple(nlargest(MAX_LOSSES, [*self._given_up.values(), *self._left], key=attrgetter("left")))

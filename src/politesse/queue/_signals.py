@@ -14,6 +14,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from politesse._base.tasks import signal_handlers
 from politesse.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class SignalStop:
         if not gets_signals() or (self._outer is not None and self._outer._end is None):  # noqa: SLF001 - of this class
             why = "another crawl of this process does so" if gets_signals() else "only the main thread gets signals"
             raise ConfigurationError(f"stop_on_signals=True: {why}; in a handler of your own, call stop() of the queue")
-        of_loop: dict[int, Any] = getattr(self._loop, "_signal_handlers", {})  # of asyncio; uvloop hides its handlers
+        of_loop = signal_handlers(self._loop)
         set_aside = {number: of_loop.pop(number) for number in _SIGNALS if number in of_loop}
         try:
             with handled(self._handle) as self._earlier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from itertools import takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse import __version__
@@ -44,7 +44,7 @@ class Refusals:
 
     def __init__(self, gate: Gatekeeper) -> None:
         self._gate = gate
-        self._last: deque[tuple[int, Verdict]] = deque(maxlen=_MAX_REFUSALS)
+        self._last: deque[Verdict] = deque(maxlen=_MAX_REFUSALS)
         self._count = self._readers = 0
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -62,15 +62,18 @@ class Refusals:
     def _note(self, event: Event) -> None:
         if isinstance(event, Decided) and event.verdict.denied_by_reason:
             self._count += 1
-            self._last.append((self._count, event.verdict))
+            self._last.append(event.verdict)
 
     def since(self, number: int) -> tuple[int, list[dict[str, Any]]]:
         """Return the number of the last refusal, and the refusals after ``number``, the newest first."""
-        later = [verdict for _, verdict in takewhile(lambda one: one[0] > number, reversed(self._last))]
         return self._count, [
-            {"time": plain(one.decided_wall), "url": shortened(one.url, _MAX_URL), "reason": one.reason}
-            | _rule(one.rule)
-            for one in later
+            {
+                "time": plain(one.decided_wall),
+                "url": shortened(one.url, _MAX_URL),
+                "reason": one.reason,
+                "rule": _rule(one.rule),
+            }
+            for one in islice(reversed(self._last), self._count - number)
         ]
 
 
@@ -97,13 +100,13 @@ async def explanation(gate: Gatekeeper, url: str, *, fetches: bool) -> dict[str,
         "allowed": verdict.allowed,
         "reason": verdict.reason,
         "text": text,
+        "rule": _rule(rule),
         "line": None if rule is None else rule.line,
         "lines": [
-            {"line": one.line, "text": shortened(str(one)), "matches": matches, "wins": one == rule}
-            for one, matches in lines
+            {"line": one.line, "text": _rule(one), "matches": matches, "wins": one == rule} for one, matches in lines
         ],
-    } | _rule(rule)
+    }
 
 
-def _rule(rule: Rule | None) -> dict[str, str | None]:
-    return {"rule": None if rule is None else shortened(str(rule))}
+def _rule(rule: Rule | None) -> str | None:
+    return None if rule is None else shortened(str(rule))

@@ -81,14 +81,13 @@ def _steer_queue(queue: PoliteQueue[Any], action: str, host: str, reason: str) -
     if action == "give_up":
         count = queue.give_up(paced_host(host), reason)
         return f"{paced_host(host)}: given up, {counted(count, 'URL')}"
-    if action == "pause":
-        queue.pause()
-        return "The crawl is paused"
-    if action == "continue":
-        queue.resume()
-        return "The crawl continues"
-    queue.stop()
-    return "The crawl is stopping"
+    carry_out, done = {
+        "pause": (queue.pause, "The crawl is paused"),
+        "continue": (queue.resume, "The crawl continues"),
+        "stop": (queue.stop, "The crawl is stopping"),
+    }[action]
+    carry_out()
+    return done
 
 
 def _set_policy(gate: Gatekeeper, action: str, host: str, reason: str, limits: dict[str, Any]) -> str:

@@ -486,7 +486,8 @@ async def test_the_summary_names_ten_losses_the_largest_first(eager: Crawl) -> N
     hosts = [f"http://h{place}.invalid" for place in range(12)]
     done, _ = await eager(*hosts, f"{hosts[11]}/more", "--timeout", "5")
     table = done.err[done.err.index("13 URLs given up, or left at closed sites:") :].splitlines()
-    assert [row.split()[:2] for row in table[1:3]] == [["h11.invalid", "2"], ["h0.invalid", "1"]]
+    assert table[1].split()[:2] == ["h11.invalid", "2"]
+    assert {row.split()[1] for row in table[2:11]} == {"1"}
     assert (len(table), table[-1]) == (12, "  and 2 more; --json lists up to 1,000")
 
 
