@@ -95,7 +95,7 @@ class GatekeeperOptions:
         _check_fleet(self.fleet)
         self._check_pace()
         if not isinstance(self.ledger, str | os.PathLike):
-            _check_methods({"ledger": (self.ledger, "record record_file record_turn aclose")})
+            _check_methods({"ledger": (self.ledger, "record record_file record_turn note aclose")})
         _check_methods({"fetcher": (self.fetcher, "fetch aclose"), "resolver": (self.resolver, "resolve")})
         _check_methods({"policy_tokens": (self.policy_tokens, "items"), "policies": (self.policies, "items")})
         _check_methods({"signer": (self.signer, "sign heeds")})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar
 
 from politesse._base.checks import AsyncOnly, check_least, check_types, check_wait, wrong_type
 from politesse._base.text import shortened
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from politesse.verdict import Verdict
 
 Response = TypeVar("Response")
+
+_MAX_NOTE: Final = 500
 
 
 class PoliteQueue(AsyncOnly, Generic[Item]):
@@ -398,10 +400,10 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         """Log a text (WARNING), and add it to the ``notes`` of the running crawl with the time (UTC).
 
         Args:
-            text: at most 200 characters of it are kept.
+            text: at most 500 characters of it are kept.
         """
         check_types({"text": (text, str)}, required=True)
-        line = shortened(text)
+        line = shortened(text, _MAX_NOTE)
         logger.warning("%s", line)
         if self._crawl is not None:
             self._crawl.notes.append(f"{utc(self._gate.clock.wall())} {line}")

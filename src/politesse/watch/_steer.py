@@ -51,11 +51,12 @@ async def steer(gate: Gatekeeper, queue: PoliteQueue[Any] | None, order: object,
     else:
         done = _set_policy(gate, action, host, reason, limits)
     note = f"{done}, by a watcher at {by}: {reason}"
-    _LOGGER.warning("%s", note)
     if gate.state.ledger is not None:
         gate.state.ledger.note(note, gate.clock.wall())
     if queue is not None:
-        queue.note(note)
+        queue.note(note)  # logs it as well
+    else:
+        _LOGGER.warning("%s", note)
     return done
 
 

@@ -426,6 +426,26 @@ async def test_each_order_is_noted_with_its_reason(
         assert [(one.text, one.noted_wall) for one in ledger.notes()] == [(note, NOW)]
 
 
+async def test_an_order_to_a_queue_is_logged_once_with_its_whole_reason(
+    clock: ManualClock, fetcher: ScriptedFetcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    reason, host = "r" * 200, f"{'long.' * 30}example"
+    async with Gatekeeper(UA, fetcher=fetcher, clock=clock) as gate:
+        queue: PoliteQueue[None] = PoliteQueue(gate)
+        async with await serve(gate, queue, port=0, token=TOKEN) as server, browsing(server.url) as browser:
+            with caplog.at_level(logging.WARNING):
+                await browser.order("deny", host=host, reason=reason)
+    assert [one.name for one in caplog.records] == ["politesse.queue"]
+    assert caplog.messages[0].endswith(f": {reason}")
+
+
+async def test_a_ledger_of_ones_own_has_to_take_notes() -> None:
+    methods = dict.fromkeys(("record", "record_file", "record_turn", "aclose"), print)
+    own: Any = type("Own", (), methods)()
+    with pytest.raises(ConfigurationError, match="note"):
+        Gatekeeper(UA, ledger=own)
+
+
 @pytest.mark.parametrize(
     ("order", "named"),
     [
