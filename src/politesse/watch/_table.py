@@ -104,12 +104,24 @@ class HostTable:
         self._entries: list[Entry] = []  # by name
         self._phases: Counter[str] = Counter()
         self._found: dict[tuple[str, str, str], list[Entry]] = {}
+        self._recent: dict[View, tuple[float, dict[str, Any]]] = {}
         self._due_mono = -inf
         self._reading = asyncio.Lock()
 
     def look_again(self) -> None:
-        """Make the index anew for the next answer."""
+        """Read all anew for the next answer."""
         self._due_mono = -inf
+        self._recent.clear()
+
+    async def recent(self, view: View) -> dict[str, Any]:
+        """Return the same as ``page``; it may be a second old, so that the streams of one view share it."""
+        now_mono = self._gate.clock.monotonic()
+        self._recent = {one: page for one, page in self._recent.items() if now_mono - page[0] < _LEAST_S}
+        if view in self._recent:
+            return self._recent[view][1]
+        page = await self.page(view)
+        self._recent[view] = now_mono, page
+        return page
 
     async def page(self, view: View) -> dict[str, Any]:
         """Return the hosts of a view, as ``/hosts`` answers."""
