@@ -61,10 +61,15 @@ async def test_what_is_left_at_a_host_that_is_closed_at_the_end_is_a_loss(queue:
 
 async def test_what_is_left_at_an_origin_whose_robots_txt_is_unreachable_is_a_loss(queue: Queue) -> None:
     queue.robots[A] = 503
-    await put(queue, *urls(2), f"{A}:8443/open", f"{A}:8443/2")
+    await put(queue, *urls(2), f"{A}:8443/1", f"{A}:8443/2", f"{A}:8443/3")
     report = await queue.crawl(SimulatedWeb(), Pages(), max_pages=1)
-    assert _rows(report.losses) == [("a.example", 2, Reason.UNREACHABLE, "the server answered with status 503")]
-    assert (report.left, report.lost) == (3, 2)
+    unreachable = ("a.example", 2, Reason.UNREACHABLE, "the server answered with status 503")
+    assert _rows(report.losses) == [unreachable]
+    assert (report.left, report.lost) == (4, 2)
+    web = SimulatedWeb({f"{A}:8443/2": Reply(503, {"Retry-After": "900"})})
+    report = await queue.crawl(web, Pages(), max_time_s=30)
+    assert _rows(report.losses) == [unreachable, ("a.example", 2, Bound.RETRY_AFTER, report.losses[1].detail)]
+    assert (report.left, report.lost) == (4, 4)
 
 
 async def test_what_is_left_at_a_host_with_a_visit_time_is_a_loss() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from politesse import InvalidURL, Reason
 from politesse.queue import CrawlPage, CrawlReport, QueueClosed
 from tests.core.queue.crawl import NOTHING, A, B, C, Queue, drained, left, made, next_url, put, timers, urls, waiting
 from tests.core.queue.simulated import Pages, Reply, SimulatedWeb, crawled, follow_links
-from tests.support.tasks import apart, settle
+from tests.support.tasks import settle
 
 # Pause
 
@@ -54,6 +55,14 @@ async def test_a_fetch_of_robots_txt_that_is_under_way_may_end_during_a_pause_an
         assert (queue.fetcher.count(A), queue.fetcher.count(B), queue.fetcher.count(C)) == (1, 0, 1)
         queue.resume()
         assert await worker == f"{B}/1"
+
+
+async def test_after_a_pause_robots_txt_is_fetched_ahead_of_the_workers(queue: Queue) -> None:
+    queue.pause()
+    await queue.put(f"{A}/1")
+    queue.resume()
+    await settle()
+    assert queue.fetcher.count(A) == 1
 
 
 async def test_an_on_disallowed_that_pauses_is_followed_by_no_url(queue: Queue) -> None:
@@ -203,12 +212,15 @@ async def test_a_function_of_the_program_may_stop_the_crawl(queue: Queue, where:
     queue.robots[B] = NOTHING
     pages = Pages()
     stopping: Queue = queue.made(on_disallowed=lambda *_: stopping.stop() if where == "on_disallowed" else None)
-    await put(stopping, f"{B}/1", *urls(3))
+    await queue.gate.check(A)
+    await queue.gate.check(B)
+    await queue.clock.sleep(10)
+    await put(stopping, f"{B}/1", *urls(3))  # the worker refuses the first, and is granted a turn in the same step
     web = SimulatedWeb()
     on_progress = (lambda _: stopping.stop()) if where == "on_progress" else None
     report = await stopping.crawl(web, pages, workers=1, on_progress=on_progress)
-    assert report.pages == len(web.urls) == len(pages.urls) <= 1
-    assert report.left == len(left(stopping)) == 3 - report.pages
+    assert (report.pages, report.left, report.stopped_by, web.urls) == (0, 3, "stop", [])
+    assert left(stopping) == urls(3)
 
 
 async def test_what_a_stopped_crawl_leaves_stays_in_the_journal(tmp_path: Path) -> None:
@@ -233,6 +245,8 @@ async def test_what_a_stopped_crawl_leaves_stays_in_the_journal(tmp_path: Path) 
 async def _deferred(queue: Queue) -> None:
     queue.robots[A] = 503
     await put(queue, *urls(3))
+    await settle()
+    assert len(queue.deferred()) == 1
 
 
 async def _ready(queue: Queue) -> None:
@@ -265,7 +279,7 @@ async def test_the_urls_of_a_host_that_is_given_up_are_refused_whatever_they_wai
     await begin(queue)  # type: ignore[misc] # each is a coroutine function
     await put(queue, f"{B}/1")
     number = queue.give_up("A.example.", "too \x1b[2J slow")
-    assert (number, queue.qsize()) == (3, 4)
+    assert (number, queue.qsize(), queue.deferred()) == (3, 4, {})
     await queue.put(f"{A}/late")
     assert {f"{A}/late", f"{B}/1"} <= set(left(queue))
     assert len(left(queue)) == 5
@@ -282,6 +296,28 @@ async def test_the_urls_of_a_host_that_is_given_up_are_refused_whatever_they_wai
     assert (held.queued, held.refused, held.given_up, held.deferred) == (0, 3, 3, 0)
     [told] = [text for text in caplog.messages if "gave up" in text]
     assert told.startswith(f"gave up {A}: this crawler has given up the host: too \\x1b[2J slow; ")
+
+
+async def test_workers_that_wait_refuse_at_once_what_is_given_up_and_each_url_once(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nDisallow: /1\nCrawl-delay: 100\n"
+    refused: list[object] = []
+
+    def refuse(url: object, _: object) -> None:
+        refused.append(url)
+        if url == f"{A}/1":  # it was withdrawn from the middle of the URLs of its host
+            assert steered.give_up("a.example", "enough") == 2
+
+    steered = queue.made(on_disallowed=refuse)
+    await put(steered, *urls(3))
+    async with waiting(steered):
+        await steered.join()
+    assert (refused[0], sorted(map(str, refused))) == (f"{A}/1", urls(3))
+    queue.robots[B] = 503
+    await put(steered, *urls(2, B))
+    async with waiting(steered):
+        assert steered.give_up("b.example", "enough") == 2
+        await settle()
+        assert (len(refused), steered.qsize()) == (5, 0)
 
 
 async def test_origins_that_were_given_up_take_no_room_from_later_fetches(queue: Queue) -> None:
@@ -329,28 +365,19 @@ async def test_what_is_given_up_is_done_in_the_journal_and_its_record_says_so(tm
         assert (await queue.crawl(SimulatedWeb(), Pages())).pages == 0
 
 
-async def test_a_host_with_many_urls_is_given_up_without_a_long_step(queue: Queue) -> None:
-    longest_s = 0.0
-    loop = asyncio.get_running_loop()
-
-    async def look() -> None:
-        nonlocal longest_s
-        while True:
-            since = loop.time()
-            await asyncio.sleep(0)
-            longest_s = max(longest_s, loop.time() - since)
-
-    for number in range(20_000):
-        queue.put_nowait(f"{A}/{number}")
-    looking = apart(look())
+async def test_the_urls_of_a_large_host_are_refused_a_hundred_in_a_step(queue: Queue) -> None:
+    for number in range(5_000):
+        queue.put_nowait(f"{A}/{number}", number)
     await settle()
-    longest_s = 0.0
-    assert queue.give_up("a.example", "too many") == 20_000
+    assert queue.give_up("a.example", "too many") == len(left(queue)) == 5_000
+    refused = [0]
     async with waiting(queue):
+        while queue.qsize():
+            refused.append(len(queue.refused.items))
+            await asyncio.sleep(0)
         await queue.join()
-    looking.cancel()
-    assert len(queue.refused.items) == 20_000
-    assert longest_s < 0.1  # in one step it takes longer
+    assert sorted(map(str, queue.refused.items)) == sorted(map(str, range(5_000)))
+    assert max(after - before for before, after in pairwise(refused[1:])) <= 100
 
 
 async def test_what_cannot_be_given_up_or_noted_is_an_error(queue: Queue) -> None:

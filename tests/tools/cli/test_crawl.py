@@ -614,8 +614,9 @@ async def test_closed_stdout_ends_it_quietly() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 @pytest.mark.parametrize("signals", [1, 2])
 async def test_ctrl_c_ends_it_though_nobody_reads_its_output(signals: int) -> None:
-    async with serving(Pages({}, "User-agent: *\nDisallow: /\n")) as site:
+    async with serving(Pages({"/page": ""}, "User-agent: *\nDisallow: /\nAllow: /page\n")) as site:
         urls = [f"{site.base}/{n}" for n in range(2_000)]
+        urls.append(f"{site.base}/page")  # which waits for the reader, within its turn
         with subprocess.Popen(  # noqa: ASYNC220, S603 - of asyncio's processes the end is seen when their output was read
             [*COMMAND, "crawl", *urls, "--out", "-"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
         ) as process:
