@@ -106,10 +106,12 @@ class HostTable:
         self._found: dict[tuple[str, str, str], list[Entry]] = {}
         self._recent: dict[View, tuple[float, dict[str, Any]]] = {}
         self._due_mono = -inf
+        self._changes = 0
         self._reading = asyncio.Lock()
 
     def look_again(self) -> None:
-        """Read all anew for the next answer."""
+        """Read all anew for the next answer, because of a change."""
+        self._changes += 1
         self._due_mono = -inf
         self._recent.clear()
 
@@ -128,9 +130,9 @@ class HostTable:
         slices, clock = _Slices(), self._gate.clock
         async with self._reading:
             if clock.monotonic() >= self._due_mono:
-                self._due_mono = inf
+                changes = self._changes
                 await self._make_index(slices)
-                if self._due_mono == inf:  # else ``look_again`` was called meanwhile
+                if changes == self._changes:
                     self._due_mono = clock.monotonic() + max(_LEAST_S, slices.spent_s / _MAX_SHARE)
             spent_s = slices.spent_s
             found = await self._find((view.search, view.phase, view.sort), slices)
