@@ -55,6 +55,8 @@ BUDGETS: Final[Mapping[str, Budget]] = {
     "memory/origin": Budget("memory of a cached origin", _by(3.0, 8.0)),
     "stalls/longest": Budget("longest step on the event loop, hostile file and URL", _by(2.0, 5.0)),
     "ledger/caller": Budget("a ledger, added to a decision on its caller, us", 0.3),
+    "watch/watched by three": Budget("a page of a crawl that three watch, against none", 1.02),
+    "watch/longest step": Budget("longest step on the event loop, 10,000 hosts are watched, ms", 5.0),
     "fleet/rate": Budget("permits a second of a fleet of 4, against the ideal", 0.95, more_is_better=True),
     "fleet/queue": Budget("queue.turn in a fleet, Redis 20 ms away, against the pace", 0.95, more_is_better=True),
     "members/idle": Budget("1,000 idle processes of a fleet, share of a processor of Redis", 0.05),

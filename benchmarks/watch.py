@@ -41,6 +41,7 @@ _VIEWS: Final = ("?sort=host&count=50", "?sort=-queued&count=50", "?phase=waitin
 _NOT: Final = "not watched"
 _SERVED: Final = "served, not watched"
 _WATCHED: Final = "watched by three"
+_NAMES: Final = (_NOT, _SERVED, _WATCHED)
 _TICKS_S: Final = 4.0
 
 
@@ -51,12 +52,12 @@ def run(settings: Settings) -> Iterator[Reported]:
         origins, stack = [f"http://site{number}.example:{port}" for number in range(hosts)], AsyncExitStack()
         try:
             crawls = _Crawls(runner, readers, origins, pages, *runner.run(_opened(stack, origins)))
-            contenders = [Contender(name, partial(crawls.prepare, name)) for name in (_NOT, _SERVED, _WATCHED)]
+            contenders = [Contender(name, partial(crawls.prepare, name)) for name in _NAMES]
             samples = interleave(contenders, settings.rounds)
         finally:
             runner.run(stack.aclose())
     rows, figures = [], []
-    for name in (_NOT, _SERVED, _WATCHED):
+    for name in _NAMES:
         ratio = figure(f"watch/{name}", samples.ratios(name, _NOT))
         figures.append(ratio)
         rows.append(
@@ -108,7 +109,7 @@ class _Crawls:
         queue: PoliteQueue[None] = PoliteQueue(self.gate)
         for origin in self.origins:
             for page in range(self.pages):
-                await queue.put(f"{origin}/{name.replace(' ', '-')}/{number}/{page}")
+                await queue.put(f"{origin}/{_NAMES.index(name)}/{number}/{page}")
         if name != _NOT:
             self.servers.append(await serve(self.gate, queue, port=0))
         if name == _WATCHED:

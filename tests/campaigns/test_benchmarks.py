@@ -52,7 +52,7 @@ PRINTED = {
     "stores": ("stores: reads from 100 tasks", []),
     "ledger": ("ledger: a decision on a cached origin", ["ledger/caller"]),
     "signing": ("signing: one request", []),
-    "watch": ("watch: a crawl of 20 hosts", []),
+    "watch": ("watch: a crawl of 20 hosts", ["watch/watched by three", "watch/longest step"]),
     "growth": ("growth: in one doubling of origins", []),
     "fleet": ("fleet: 5 hosts", ["fleet/rate", "fleet/queue", "fleet/least gap"]),
     "members": ("fleet: 8 members on", ["members/idle"]),

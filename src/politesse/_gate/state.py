@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from politesse.ports import Signer
     from politesse.robots import RuleSet
     from politesse.usage.model import Purpose
-    from politesse.verdict import Reason
+    from politesse.verdict import Reason, Verdict
 
 
 @dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
@@ -52,6 +52,8 @@ class GateState:
         ending: a future that is done at the end of the close; None before the close begins.
         closing: the methods to call at the close, in order; None once the gate is closed.
         closed_with: functions to call when the gate closes; each closes another part.
+        on_denied: called with each verdict that denies, or would without report mode. (A subscriber of the publisher
+            would make an event of each verdict and of each turn.)
         files: the cache of files such as data.txt, which are requested like pages, in turns of this gate.
         tdm_files: the cache of the tdmrep.json files, which are requested in the same way.
         reservations: the parsed contents of the tdmrep.json files.
@@ -77,6 +79,7 @@ class GateState:
     closed_with: set[Callable[[], Awaitable[None]]] = field(default_factory=set)
     allowed: int = 0
     denied: Counter[Reason] = field(default_factory=Counter)
+    on_denied: list[Callable[[Verdict], None]] = field(default_factory=list)
     files: SiteFiles = field(init=False)
     reservations: Reservations = field(init=False)
 

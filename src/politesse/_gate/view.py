@@ -490,6 +490,8 @@ class AgentView:
             state.allowed += 1
         else:
             state.denied[match.reason] += 1
+            for tell in state.on_denied:
+                tell(verdict)
         if state.ledger is not None:
             state.ledger.record(verdict)
         if state.publisher.subscribers or (not match.allowed and GATE.isEnabledFor(DEBUG)) or match.bound_reached:

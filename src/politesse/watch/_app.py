@@ -280,7 +280,7 @@ class _Watch:
         number, spoke_mono = 0, clock.monotonic()
         with self._refusals, suppress(ConnectionError, ClosedError):
             while not self._ended.is_set() and request.transport is not None and not request.transport.is_closing():
-                messages: dict[str, Any] = {"statistics": self._statistics(), "hosts": await self._table.page(view)}
+                messages: dict[str, Any] = {"statistics": self._statistics(), "hosts": await self._table.recent(view)}
                 number, messages["refusals"] = self._refusals.since(number)
                 facts = {name: lasting(message, clock.wall()) for name, message in messages.items()}
                 new = [name for name in messages if facts[name] != sent.get(name, [])]

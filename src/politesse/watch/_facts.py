@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse import __version__
 from politesse._base.text import shortened
-from politesse.events import Decided
 from politesse.robots.explain import matching_alone
 from politesse.watch._table import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from politesse._gate.gatekeeper import Gatekeeper
-    from politesse.events import Event
     from politesse.queue import PoliteQueue
     from politesse.verdict import Rule, Verdict
 
@@ -40,29 +36,27 @@ def statistics(gate: Gatekeeper, queue: PoliteQueue[Any] | None, *, can_steer: b
 
 
 class Refusals:
-    """The last refusals. The gate makes events for them only within ``with``."""
+    """The last refusals. The gate tells of them only within ``with``, which several readers may enter."""
 
     def __init__(self, gate: Gatekeeper) -> None:
-        self._gate = gate
+        self._listeners = gate.state.on_denied
         self._last: deque[Verdict] = deque(maxlen=_MAX_REFUSALS)
         self._count = self._readers = 0
-        self._unsubscribe: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
         if not self._readers:
-            self._unsubscribe = self._gate.subscribe(self._note)
+            self._listeners.append(self._note)
         self._readers += 1
         return self
 
     def __exit__(self, *_: object) -> None:
         self._readers -= 1
-        if not self._readers and self._unsubscribe is not None:
-            self._unsubscribe()
+        if not self._readers:
+            self._listeners.remove(self._note)
 
-    def _note(self, event: Event) -> None:
-        if isinstance(event, Decided) and event.verdict.denied_by_reason:
-            self._count += 1
-            self._last.append(event.verdict)
+    def _note(self, verdict: Verdict) -> None:
+        self._count += 1
+        self._last.append(verdict)
 
     def since(self, number: int) -> tuple[int, list[dict[str, Any]]]:
         """Return the number of the last refusal, and the refusals after ``number``, the newest first."""

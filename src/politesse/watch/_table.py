@@ -104,21 +104,35 @@ class HostTable:
         self._entries: list[Entry] = []  # by name
         self._phases: Counter[str] = Counter()
         self._found: dict[tuple[str, str, str], list[Entry]] = {}
+        self._recent: dict[View, tuple[float, dict[str, Any]]] = {}
         self._due_mono = -inf
+        self._changes = 0
         self._reading = asyncio.Lock()
 
     def look_again(self) -> None:
-        """Make the index anew for the next answer."""
+        """Read all anew for the next answer, because of a change."""
+        self._changes += 1
         self._due_mono = -inf
+        self._recent.clear()
+
+    async def recent(self, view: View) -> dict[str, Any]:
+        """Return the same as ``page``; it may be a second old, so that the streams of one view share it."""
+        now_mono = self._gate.clock.monotonic()
+        self._recent = {one: page for one, page in self._recent.items() if now_mono - page[0] < _LEAST_S}
+        if view in self._recent:
+            return self._recent[view][1]
+        page = await self.page(view)
+        self._recent[view] = now_mono, page
+        return page
 
     async def page(self, view: View) -> dict[str, Any]:
         """Return the hosts of a view, as ``/hosts`` answers."""
         slices, clock = _Slices(), self._gate.clock
         async with self._reading:
             if clock.monotonic() >= self._due_mono:
-                self._due_mono = inf
+                changes = self._changes
                 await self._make_index(slices)
-                if self._due_mono == inf:  # else ``look_again`` was called meanwhile
+                if changes == self._changes:
                     self._due_mono = clock.monotonic() + max(_LEAST_S, slices.spent_s / _MAX_SHARE)
             spent_s = slices.spent_s
             found = await self._find((view.search, view.phase, view.sort), slices)

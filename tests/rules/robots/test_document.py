@@ -16,7 +16,7 @@ from politesse.robots.agents import (
     token_or_starred,
     whole_value,
 )
-from politesse.robots.explain import explain
+from politesse.robots.explain import explain, matching_alone
 from politesse.robots.line import Span
 from politesse.robots.native import NativeOutline
 from tests.support.pure_robots import pure_robots
@@ -289,3 +289,13 @@ def test_many_crawlers_are_not_each_looked_for_in_all_rows(monkeypatch: pytest.M
     scans, robots = 0, RobotsTxt.parse(body)
     assert [robots.groups_for(f"bot{number}") for number in range(0, 3_000, 2)] == [[one] for one in robots.groups[::2]]
     assert scans <= 1
+
+
+def test_each_compiled_rule_alone_matches_what_the_lines_of_the_file_match() -> None:
+    rules = ["Disallow: /a", "Allow: /a/b", "Disallow: /*.gif$", "Allow: *x", "Disallow: /c*", "Disallow: /é"]
+    body = "\n".join(["User-agent: *", *rules, "Allow: /index.html"])
+    for robots in (RobotsTxt.parse(body, dialect) for dialect in Dialect):
+        for target in ("/", "/a", "/a/b", "/q.gif", "/cx", "/%C3%A9", "/index.html", "/yx"):
+            alone = {rule.line for rule, matches in matching_alone(robots.rules_for("x"), target, 99) if matches}
+            assert alone == {rule.line for rule in explain(robots, target, "x").matches}, (robots.dialect, target)
+        assert len(matching_alone(robots.rules_for("x"), "/", 2)) == 2

@@ -313,11 +313,12 @@ async def test_stream_sends_what_has_changed_once_a_second(
         assert second["refusals"][0] == {"time": NOW + 76.0, "url": urls[0], "reason": "policy-deny", "rule": None}
 
 
-async def test_gate_makes_events_only_while_a_stream_is_open(
+async def test_gate_tells_of_refusals_only_while_a_stream_is_open_and_makes_no_events(
     gate: Gatekeeper, browser: Browser, clock: ManualClock
 ) -> None:
     def subscribers() -> int:
-        return len(gate.state.publisher.subscribers)
+        assert gate.state.publisher.subscribers == ()
+        return len(gate.state.on_denied)
 
     assert subscribers() == 0
     async with streaming(browser) as one:
