@@ -559,7 +559,7 @@ async def test_ctrl_c_at_any_moment_loses_no_url(out: Path, little: LittleWeb, m
     check_all_known(found, little)
     check_summary(err.decode(), found)
     assert "left" in {record["outcome"] for record in found}
-    assert err.decode().endswith("; interrupted\n")
+    assert "; interrupted\n" in err.decode()  # the losses follow: URLs are left at hosts that are closed just now
     assert "Traceback" not in err.decode()
 
 
