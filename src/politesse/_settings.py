@@ -323,7 +323,9 @@ class _Settings:
         for name in [name for name in given if name not in known]:
             home = next((f"it belongs in [{home}]" for home, names in homes.items() if name in names), "")
             near = "".join(f"did you mean {one}?" for one in difflib.get_close_matches(name, known, 1))
-            hint = _ENV if name == "env" else home or near or f"known are {', '.join(known)}"
+            hint = _ENV if name == "env" else near or home or f"known are {', '.join(known)}"
+            if table[:1] == ("policies",) and isinstance(given[name], dict):
+                hint = 'the name of a host needs quotes, as [policies."example.com"]'
             noun = "key" if table or not isinstance(given[name], dict) else "table"
             raise self._error(table, f"{_shown(name)}: unknown {noun}; {hint}", name)
 

@@ -206,6 +206,9 @@ MISTAKES: Final = {
     f"min_delay_s = 1\n{GATE}": "team.toml:1: min_delay_s: unknown key; it belongs in [pacing]",
     f'user_agent = "x"\n{GATE}': "team.toml:1: user_agent: unknown key; it belongs in [gate]",
     f"{GATE}[pacing]\n\nmin_delay = 1\n": "team.toml:5: [pacing] min_delay: unknown key; did you mean min_delay_s?",
+    f"{GATE}[policies.a.test]\ndeny = true\n": (
+        'team.toml:3: [policies.a] test: unknown key; the name of a host needs quotes, as [policies."example.com"]'
+    ),
     f"{GATE}[cache]\nproxy = 1\n": "team.toml:4: [cache] proxy: unknown key; it belongs in [fetch]",
     f"{GATE}[store]\npath = 'a.db'\nx = 1\n": (
         "team.toml:5: [store] x: unknown key; known are path, max_bytes, busy_timeout_s"

@@ -848,8 +848,9 @@ class Host:
 
     @property
     def waiting(self) -> int:
-        """How many waiters are in line."""
-        return sum(len(lane.waiters) for lane in self.line)
+        """How many waiters are in line, without a callback that was told: its turn waits for it."""
+        is_told = isinstance(self.called, Watcher) and self.called.is_told
+        return sum(len(lane.waiters) for lane in self.line) - is_told
 
     @property
     def head(self) -> LocalPermit | None:

@@ -48,7 +48,7 @@ from politesse.cli.running import (
     read_body,
     seconds_option,
 )
-from politesse.cli.watch_command import Watch, watched
+from politesse.cli.watch_command import Watch, given_options, watched
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
 from politesse.fetch._addresses import SystemResolver, is_public
@@ -297,6 +297,7 @@ class CrawlPlan:
         sitemaps: sites or sitemap files to start from, beside ``urls``.
         ledger: the file that records decisions and requests, or None.
         watch: the port of the page that shows the crawl, or None.
+        given: the options of the command line with which the crawl of a journal goes on.
 
     Raises:
         InvalidURL: one of the URLs cannot be crawled.
@@ -322,6 +323,7 @@ class CrawlPlan:
     sitemaps: Sequence[str] = ()
     ledger: Path | None = None
     watch: int | None = None
+    given: Sequence[str] = ()
 
     @property
     def origins(self) -> set[Origin]:
@@ -391,6 +393,7 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     journal: Journal = None,
     resume: Resume = None,
     *,
+    ctx: typer.Context,
     warc: Warc = None,
     depth: Depth = None,
     allow: Allow = None,
@@ -417,9 +420,10 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     a table shows the progress. After Ctrl-C the crawl still finishes the pages that are under way, and writes its
     records and its summary; a second Ctrl-C ends the program at once.
 
-    Exit code: 0 if all URLs, or --max-pages pages, are done. 1 if a URL failed or was given up, or if a URL on the
-    command line is disallowed. (A URL is given up if its robots.txt is unreachable, or if its site makes the crawl wait
-    too long.) 3 if a site refuses the crawler. 2 if an option is invalid or a file cannot be written. 130 after Ctrl-C.
+    Exit code: 0 if all URLs, or --max-pages pages, are done, or --time is over. 1 if a URL failed or was given up, if a
+    URL on the command line is disallowed, or if a watcher has stopped the crawl. (A URL is given up if its robots.txt
+    is unreachable, or if its site makes the crawl wait too long.) 3 if a site refuses the crawler. 2 if an option is
+    invalid or a file cannot be written. 130 after Ctrl-C, 143 after SIGTERM.
 
     With --out: url and outcome; page: status, content_type, bytes, truncated, hops, attempt, depth, started, request_s,
     elapsed_s, links, queued; redirect: status, location, started, request_s, elapsed_s; sitemap: status, started,
@@ -457,6 +461,7 @@ async def crawl(  # noqa: PLR0913 - the options of the command
             sitemaps=sitemaps or (),
             ledger=ledger,
             watch=watch,
+            given=given_options(ctx, "--journal", "--resume", "--sitemaps", "--max-pages", "--time"),
         )
     err = errors()
     goes_on = plan.journal is not None and plan.journal.exists()
@@ -467,7 +472,8 @@ async def crawl(  # noqa: PLR0913 - the options of the command
         try:
             await run.crawl()
             await run.record_left()
-            code = 1 if records.counts["failed"] or records.counts["given-up"] or records.denied else 0
+            is_done = not (records.counts["failed"] or records.counts["given-up"] or records.denied or run.is_stopped)
+            code = 0 if is_done else 1
             code = _REFUSED if records.counts["refused"] else code
         except asyncio.CancelledError:
             run.ending = _INTERRUPTED
@@ -596,6 +602,11 @@ class CrawlRun:
             async with asyncio.timeout(_LAST_WRITE_S if self.ending == _INTERRUPTED else None):
                 await self._records.flush()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a watcher has stopped the crawl."""
+        return self._report.stopped_by == "stop"
+
     def _finished(self) -> tuple[CrawlCounts, int]:
         """Return the counts of the outcomes, and how many URLs are left."""
         counts = self._records.counts
@@ -620,9 +631,13 @@ class CrawlRun:
             lines.append(f"{counted(left, 'URL')} left at {counted(self._left_hosts, 'host')}; {self.ending}")
             lines += filter(None, [self._slowest])
             if self._plan.journal is not None and self._plan.journal.exists():
-                lines.append(f"go on with: politesse crawl{self._chosen_links()} --resume {self._plan.journal}")
+                private = [] if self._denies_private or self._plan.allow_private else ["--allow-private"]
+                words = "crawl", *private, *self._plan.given, "--resume", str(self._plan.journal)
+                lines.append(f"go on with: politesse {shlex.join(words)}")
         elif self.ending:
             lines.append(self.ending)
+        if self._plan.watch is not None:
+            lines += self._report.notes[-_MAX_NAMED:]  # the orders of watchers
         if self._records.first_failure:
             lines.append(f"failed first: {self._records.first_failure}")
         losses = self._report.losses
@@ -634,16 +649,6 @@ class CrawlRun:
             if len(losses) > _MAX_NAMED:
                 lines.append(f"  and {len(losses) - _MAX_NAMED:,} more; --json lists up to {MAX_LOSSES:,}")
         return "\n".join(lines)
-
-    def _chosen_links(self) -> str:
-        """Return the command-line options that decide which links are followed, with a blank before each option."""
-        plan = self._plan
-        any_host = "" if plan.same_host else " --any-host"
-        private = "" if self._denies_private else " --allow-private"
-        depth = "" if plan.depth is None else f" --depth {plan.depth}"
-        allowed = "".join(f" --allow {shlex.quote(pattern)}" for pattern in plan.allow or ())
-        denied = "".join(f" --deny {shlex.quote(pattern)}" for pattern in plan.deny)
-        return f"{any_host}{private}{depth}{allowed}{denied}"
 
     def _shown(self, gate: Gatekeeper, queue: PoliteQueue[str]) -> AbstractAsyncContextManager[Shown]:
         """Return the view of the progress: a table in a terminal, lines elsewhere.

@@ -14,7 +14,7 @@ from rich.console import Group
 from rich.live import Live
 from typer.core import TyperCommand
 
-from politesse._base.text import counted, printable
+from politesse._base.text import counted, printable, public_url
 from politesse.cli.console import errors, output, say
 from politesse.cli.progress import host_table, rough, shown_line
 from politesse.errors import ConfigurationError
@@ -22,7 +22,7 @@ from politesse.watch import serve
 from politesse.watch._app import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Container, Mapping
 
     from rich.console import Console, JustifyMethod
 
@@ -40,6 +40,7 @@ Watch = Annotated[
         show_default=False,
     ),
 ]
+_GIVEN: Final = "politesse.given"
 _COLUMNS: Final[dict[str, tuple[JustifyMethod, int]]] = {  # with the number of cells; the rest is for the last one
     "host": ("left", 30),
     "phase": ("left", 7),
@@ -53,18 +54,41 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
 
 
 class WatchableCommand(TyperCommand):
-    """A command whose ``--watch`` needs no port; typer itself knows no option with a value that may be missing."""
+    """A command whose ``--watch`` needs no port, and that can say which options it was given.
+
+    typer itself knows no option with a value that may be missing.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - the context of click
-        """Add the port that is missing."""
+        """Add the port that is missing, and keep the options for ``given_options``."""
         given: list[str] = []
         for place, word in enumerate(args):
             given.append(word)
             follows = args[place + 1] if place + 1 < len(args) else ""
             if word == "--watch" and "--" not in given and not follows.isdecimal():
                 given.append(str(DEFAULT_PORT))
+        valued = {name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts}
+        ctx.meta[_GIVEN] = _options_of(given, valued)
         parsed: list[str] = super().parse_args(ctx, given)
         return parsed
+
+
+def _options_of(words: list[str], valued: Container[str]) -> list[list[str]]:
+    """Return the options among the words of a command line, each with its value; ``valued`` are those with a value."""
+    options, rest = list[list[str]](), iter(words)
+    for word in rest:
+        if word == "--":
+            break
+        if word.startswith("-") and word != "-":
+            options.append([word, next(rest, "")] if word in valued else [word])
+    return options
+
+
+def given_options(ctx: typer.Context, *but: str) -> list[str]:
+    """Return the options of a command line as they were given, except those in ``but``; URLs lose their passwords."""
+    options: list[list[str]] = ctx.meta[_GIVEN]
+    kept = [option for option in options if option[0].partition("=")[0] not in but]
+    return [public_url(word) if "://" in word else word for option in kept for word in option]
 
 
 @asynccontextmanager

@@ -45,6 +45,8 @@ async def steer(gate: Gatekeeper, queue: PoliteQueue[Any] | None, order: object,
     if action in _OF_QUEUE:
         if queue is None:
             raise ConfigurationError(f"action={action!r}: this watch has no crawl; give watch.app or serve its queue")
+        if queue.is_stopping and action in {"pause", "continue"}:
+            raise ConfigurationError(f"action={action!r}: the crawl is stopping")
         done = _steer_queue(queue, action, host, reason)
     elif action == "forget":
         done = await _forget(gate, host)

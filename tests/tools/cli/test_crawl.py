@@ -359,9 +359,10 @@ async def test_the_summary_tells_how_long_a_slow_host_takes() -> None:
     ]
 
 
-async def test_the_command_that_goes_on_follows_the_same_links(tmp_path: Path) -> None:
+async def test_the_command_that_goes_on_has_the_same_options(tmp_path: Path) -> None:
     journal = tmp_path / "crawl.db"
     options = ["--depth", "3", "--allow", "127.0.0.1", "--allow", "/a b/", "--deny", "/*.pdf$"]
+    options += ["--agent", "ExampleBot/1.0 (+https://example.com/bot)", "--min-delay=0", "--any-host"]
     async with serving(Pages({"/": links("/1")})) as site:
         done = await politesse("crawl", f"{site.base}/", *options, "--max-pages", "1", "--journal", str(journal))
     words = shlex.split(done.err.splitlines()[-1])
@@ -582,7 +583,8 @@ async def test_a_crawl_with_a_journal_goes_on_where_it_was_ended(tmp_path: Path,
         if number is signal.SIGINT:
             assert process.returncode == 130
             assert err.decode().endswith(
-                f"; interrupted\ngo on with: politesse crawl --allow-private --resume {journal}\n"
+                f"; interrupted\ngo on with: politesse crawl --allow-private --out {out} --min-delay 0.3"
+                f" --resume {journal}\n"
             )
         done = await politesse("crawl", *options, "--allow-private", "--resume", str(journal))
         again = await politesse("crawl", f"{site.base}/", *options, "--journal", str(journal))

@@ -135,6 +135,8 @@ async def test_a_crawl_prints_the_url_of_its_page_and_is_steered_there(
         outcomes = [json.loads(line)["outcome"] for line in out.read_text().splitlines()]
         assert outcomes.count("left") >= 1
         assert "left at 1 host; stopped" in said
+        assert "The crawl is stopping, by a watcher at 127.0.0.1: enough" in said
+        assert process.returncode == 1
 
 
 class Linked(Site):

@@ -100,6 +100,8 @@ async def test_a_crawl_that_is_stopped_finishes_what_is_under_way_and_leaves_the
     async def stop() -> None:
         assert await browser.order("stop") == "The crawl is stopping"
         assert (await browser.ask("statistics"))["crawl"]["stopping"] is True
+        for action in ("continue", "pause"):
+            assert "the crawl is stopping" in await browser.order(action, 400)
 
     report = await steered(Crawl(gate, queue, site), stop)
     assert (report.pages, report.left, site.pages) == (1, PAGES - 1, [FIRST])
