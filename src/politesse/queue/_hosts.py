@@ -252,7 +252,8 @@ class OriginQueue(Generic[Item]):
         prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
         reloads: how many consecutive turns of the host found robots.txt unknown; 0 after a URL was handed out or
             refused.
-        closings: how many consecutive loads of robots.txt ended in TOO_MANY_REQUESTS; 0 after a URL was handed out.
+        closings: how many consecutive loads of robots.txt ended in TOO_MANY_REQUESTS or UNREACHABLE; 0 after a URL was
+            handed out.
         held: the verdict on the first URL after a reload, and its copy, which keeps robots.txt in memory; until a URL
             was handed out or refused, or for the time of a deferral.
         deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.

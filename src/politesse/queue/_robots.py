@@ -68,7 +68,8 @@ MAX_FETCHING: Final = 2_500  # above the limit of the cache: it gives up stalled
 _SLOW_S: Final = 0.05
 _AGAIN_S: Final = 1.0  # a fetch whose task was cancelled is repeated after this pause
 _MAX_RELOADING: Final = 20
-_CLOSINGS: Final = 2  # after as many consecutive loads, the 429 is what its URLs wait for
+_CLOSINGS: Final = 2  # after as many consecutive loads, the 429 or 503 is what its URLs wait for
+_CLOSING: Final = frozenset({Reason.TOO_MANY_REQUESTS, Reason.UNREACHABLE})
 _MIN_LOOK_S: Final = 1.0  # a host is not tried more often than this, even with a small ``max_wait_s``
 _MIN_DEFERRAL_S: Final = 1.0  # a deferral is at least this long, so that a wall clock that jumps causes no busy loop
 
@@ -140,8 +141,8 @@ class Patience(Generic[Item]):
         return not verdict.allowed and not self.defers(origin_queue, verdict)
 
     def is_closed_too_long(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
-        """Return whether a URL that report mode allows waits too long, because its robots.txt is answered with 429."""
-        if not verdict.allowed or verdict.reason is not Reason.TOO_MANY_REQUESTS or origin_queue.closings < _CLOSINGS:
+        """Return whether a URL that report mode allows waits too long, because its robots.txt closes the host."""
+        if not verdict.allowed or verdict.reason not in _CLOSING or origin_queue.closings < _CLOSINGS:
             return False
         since_wall = None if verdict.source is None else verdict.source.failing_since_wall
         if since_wall is None:
@@ -295,8 +296,7 @@ class RobotsPrefetcher(Generic[Item]):
             self.start_fetches()
             return
         verdict, _, _ = task.result()
-        is_closing = verdict.reason is Reason.TOO_MANY_REQUESTS
-        origin_queue.closings = origin_queue.closings + 1 if is_closing else 0
+        origin_queue.closings = origin_queue.closings + 1 if verdict.reason in _CLOSING else 0
         is_deferred = self.defer(origin_queue, verdict)
         # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
         origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None
