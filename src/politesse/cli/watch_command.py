@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from politesse._base.text import counted, printable, public_url
 from politesse.cli.console import errors, output, say
 from politesse.cli.progress import host_table, rough, shown_line
-from politesse.errors import ConfigurationError
+from politesse.errors import ConfigurationError, InvalidURL
 from politesse.watch import serve
 from politesse.watch._app import DEFAULT_PORT
 
@@ -50,6 +50,7 @@ _COLUMNS: Final[dict[str, tuple[JustifyMethod, int]]] = {  # with the number of 
 _OTHER_LINES: Final = 6
 _LINES_OF_PIPE: Final = 50
 _EVERY_S: Final = 1.0
+_MALFORMED: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # the answer is no watch's
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
 
 
@@ -135,6 +136,7 @@ async def watch(
     Exit code: 0 when the crawl has ended; 2 if the URL does not answer, or refuses the token or an option.
     """
     url, fragment = urldefrag(url)
+    shown = InvalidURL(url, "").url  # without userinfo
     token = next(iter(parse_qs(fragment).get("token", ())), token)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     out, view = output(), {"search": search, "phase": phase, "sort": sort}
@@ -146,7 +148,7 @@ async def watch(
             async with http.get(f"{url.rstrip('/')}/{path}", params=query, allow_redirects=False) as response:
                 answer: dict[str, Any] = await response.json(content_type=None)
                 if not response.ok:
-                    raise ConfigurationError(f"{url} answers {response.status}: {answer['error']}")
+                    raise ConfigurationError(f"{shown} answers {response.status}: {answer['error']}")
                 return answer
 
         async def frame() -> Group:
@@ -154,7 +156,10 @@ async def watch(
 
         try:
             first = await frame()
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):  # their text has the whole URL
+            say(errors(), f"{printable(shown)} is not the URL of a watch", "red")
+            return 2
+        except (aiohttp.ClientError, TimeoutError, *_MALFORMED) as error:
             say(errors(), f"{printable(str(error)) or type(error).__name__}", "red")
             return 2
         if once or not out.is_terminal:

@@ -417,7 +417,7 @@ class Dispatcher(Generic[Item]):
         origin_queue.add(queued)
         if verdict is None:
             origin_queue.sorted_by = None
-            if len(origin_queue.urls) == 1:
+            if len(origin_queue.urls) == 1 and not origin_queue.blocked:  # after ``give_up`` it may be blocked already
                 self.robots.add(origin_queue)
         host = origin_queue.host
         if host.phase is not HostPhase.EMPTY and host.phase is not HostPhase.UNKNOWN:

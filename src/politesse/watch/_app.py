@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
 
-from politesse._base.checks import AsyncOnly, check_types, checked_names
+from politesse._base.checks import AsyncOnly, check_range, check_types, checked_names
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse.clock import ends_within
-from politesse.errors import ClosedError, ConfigurationError, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, InvalidURL, WrongEventLoop
 from politesse.queue import PoliteQueue
 from politesse.watch._facts import Refusals, explanation, statistics
 from politesse.watch._steer import steer
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT: Final = 8900
 _MAX_BODY: Final = 64 * 1024
+_MAX_PORT: Final = 65_535
 _TICK_S: Final = 1.0
 _SILENCE_S: Final = 15.0
 _SHUTDOWN_S: Final = 1.0
@@ -119,6 +120,8 @@ async def serve(
         ClosedError: the gate is closed.
         OSError: the port is in use, or the address is not of this machine.
     """
+    check_types({"host": (host, str)}, required=True)
+    check_range("port", port, 0, _MAX_PORT)
     if token is None and not _is_loopback(host):
         raise ConfigurationError(f"host={host!r:.100} is open to other machines: give a token, or listen at 127.0.0.1")
     runner = web.AppRunner(app(gate, queue, token, names), access_log=None, shutdown_timeout=_SHUTDOWN_S)
@@ -207,7 +210,7 @@ class _Watch:
             headers = {name: error.headers[name] for name in ("Allow", "WWW-Authenticate") if name in error.headers}
         except (ConfigurationError, InvalidURL) as error:
             status, text = 400, str(error)
-        except ClosedError as error:
+        except (ClosedError, WrongEventLoop) as error:
             status, text = 503, str(error)
         return web.json_response({"error": text}, status=status, headers=headers, dumps=_encode)
 
@@ -246,6 +249,7 @@ class _Watch:
         return web.json_response(await self._table.page(View.of(request.query)), dumps=_encode)
 
     async def statistics(self, _: web.Request) -> web.Response:
+        self._gate.state.check_loop()
         return web.json_response(self._statistics(), dumps=_encode)
 
     def _statistics(self) -> dict[str, Any]:
@@ -275,10 +279,10 @@ class _Watch:
         view, clock = View.of(request.query), self._gate.clock
         self._gate.state.check_usable()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
-        await response.prepare(request)
         sent: dict[str, object] = {}
         number, spoke_mono = 0, clock.monotonic()
         with self._refusals, suppress(ConnectionError, ClosedError):
+            await response.prepare(request)
             while not self._ended.is_set() and request.transport is not None and not request.transport.is_closing():
                 messages: dict[str, Any] = {"statistics": self._statistics(), "hosts": await self._table.recent(view)}
                 number, messages["refusals"] = self._refusals.since(number)

@@ -75,6 +75,8 @@ def _checked(order: object) -> tuple[str, str, str, dict[str, Any]]:
     if isinstance(host, str) != (action in _OF_HOST):
         raise ConfigurationError(f"host={host!r:.100}: give a host with {', '.join(_OF_HOST)}, and only with these")
     limits = {name: order[name] for name in _LIMITS if order.get(name) is not None}
+    if any(isinstance(limit, list | dict) for limit in limits.values()):  # perhaps nested too deeply for an error
+        raise ConfigurationError("give min_delay_s and max_concurrent as numbers")
     if bool(limits) != (action == "pace"):
         raise ConfigurationError("give min_delay_s, max_concurrent or both with pace, and only with pace")
     return str(action), str(host or ""), printable(reason.strip()), limits

@@ -379,6 +379,25 @@ async def test_the_urls_of_a_large_host_are_refused_a_hundred_in_a_step(queue: Q
     assert max(after - before for before, after in pairwise(refused[1:])) <= 100
 
 
+@pytest.mark.parametrize("fetch", ["under way", "not begun"])
+async def test_a_url_put_after_a_giving_up_needs_no_second_fetch_of_robots_txt(queue: Queue, fetch: str) -> None:
+    # Two fetches ended in two deferrals of one origin, and the end of the second one raised KeyError in a timer.
+    queue.robots[A] = [503, 503, 404]
+    if fetch == "under way":
+        queue.fetcher.gate.clear()
+    else:
+        queue.pause()
+    await queue.put(f"{A}/1")
+    await settle()
+    assert queue.give_up("a.example", "enough") == 1
+    await queue.put(f"{A}/2")
+    assert len(queue._dispatcher.robots.fetching) + len(queue._dispatcher.robots.unfetched) == 1
+    queue.fetcher.gate.set()
+    queue.resume()
+    assert await next_url(queue) == f"{A}/2"
+    assert (queue.refused.items, queue.fetcher.count(A)) == ([f"{A}/1"], 3)
+
+
 async def test_what_cannot_be_given_up_or_noted_is_an_error(queue: Queue) -> None:
     for host in ("", "http://a.example", "a.example/path", "user@a.example"):
         with pytest.raises(InvalidURL):

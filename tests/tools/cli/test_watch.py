@@ -85,6 +85,27 @@ async def test_a_server_that_is_not_there_or_is_no_watch_is_an_error(site: Site)
         assert (done.code, done.out, done.err.strip() != "") == (2, "", True)
 
 
+async def test_the_password_of_a_url_is_not_shown(site: Site) -> None:
+    base = site.base.removeprefix("http://").rstrip("/")
+    for where in f"http://me:secret@{base}/", "http://me:secret@[bad/", "me:secret@a.example", "http://me:secret@a b/":
+        done = await politesse("watch", where)
+        assert (done.code, done.out, done.err.strip() != "") == (2, "", True)
+        assert "secret" not in done.err
+
+
+async def test_an_answer_that_no_watch_gives_is_an_error() -> None:
+    class Other(Site):
+        body = b""
+
+        async def respond(self, request: web.Request) -> web.StreamResponse:
+            return web.Response(body=self.body, content_type="application/json")
+
+    async for site in serving(other := Other()):
+        for other.body in b"[" * 100_000, b"[]", b'{"denied": []}', b'{"allowed": 1, "denied": [], "crawl": null}':
+            done = await politesse("watch", site.base)
+            assert (done.code, done.out, done.err.strip() != "") == (2, "", True)
+
+
 async def test_text_of_a_hostile_server_neither_steers_the_terminal_nor_is_markup() -> None:
     robots = {"fault": STEERING, "fetching": False}
     row = dict.fromkeys(("host", "phase", "closed_by", "held_by", "bound_by", "refusal", "policy"), STEERING)

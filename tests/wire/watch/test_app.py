@@ -339,6 +339,18 @@ async def test_gate_tells_of_refusals_only_while_a_stream_is_open_and_makes_no_e
     assert (await browser.ask("statistics"))["denied"] == {Reason.DISALLOW_RULE: 60}
 
 
+async def test_a_reader_that_leaves_before_the_first_octet_is_no_error(
+    gate: Gatekeeper, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", int(browser.url.split(":")[-1].rstrip("/")))
+    writer.write(f"GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+    writer.write_eof()
+    await browser.ask("hosts")
+    await until(lambda: not gate.state.publisher.subscribers)
+    writer.close()
+    assert caplog.messages == []
+
+
 async def test_streams_end_with_the_gate(gate: Gatekeeper, browser: Browser) -> None:
     async with streaming(browser) as stream:
         await stream.messages("statistics", "hosts")
@@ -359,6 +371,26 @@ async def test_a_mounted_app_says_that_the_gate_is_closed(gate: Gatekeeper) -> N
             assert await stream.is_ended()
         for path in "hosts", "events", "explain?url=https://a.example/":
             assert (await browser.ask(path, 503)) == {"error": "the gatekeeper was closed"}
+
+
+async def test_an_app_in_another_event_loop_says_so_and_changes_nothing(
+    gate: Gatekeeper, queue: PoliteQueue[None]
+) -> None:
+    await gate.check("https://a.example/")
+
+    async def ask() -> None:
+        async with mounted(app(gate, queue, TOKEN)) as browser:
+            for path in "hosts", "statistics", "events", "explain?url=https://a.example/":
+                assert "another event loop" in (await browser.ask(path, 503))["error"]
+            for order in {"action": "pause"}, {"action": "deny", "host": "a.example"}:
+                async with browser.http.post(
+                    f"{browser.url}steer", json={**order, "reason": "none"}, headers=WITH_TOKEN
+                ) as response:
+                    assert response.status == 503
+                    assert "another event loop" in (await response.json())["error"]
+
+    await asyncio.to_thread(asyncio.run, ask())
+    assert (gate.state.policies, queue.is_paused) == ({}, False)
 
 
 # Orders
@@ -467,6 +499,7 @@ async def test_a_ledger_of_ones_own_has_to_take_notes() -> None:
         ({"action": "pace", "host": "a.example", "min_delay_s": float("nan")}, "min_delay_s=nan"),
         ({"action": "pace", "host": "a.example", "min_delay_s": -1}, "min_delay_s=-1"),
         ({"action": "pace", "host": "a.example", "max_concurrent": 0}, "max_concurrent=0"),
+        ({"action": "pace", "host": "a.example", "max_concurrent": [5]}, "as numbers"),
         ({"action": "deny", "host": "a.example", "reason": ""}, "reason=''"),
         ({"action": "deny", "host": "a.example", "reason": "x" * 201}, "1 to 200 characters"),
         ({"action": "deny", "host": "a.example", "reason": None}, "reason=None"),
@@ -489,6 +522,16 @@ async def test_a_body_that_is_no_order_is_refused(browser: Browser, body: bytes)
     async with browser.http.post(f"{browser.url}steer", data=body, headers=WITH_TOKEN) as response:
         assert response.status == 400
         assert (await response.json())["error"]
+
+
+@pytest.mark.parametrize("name", ["action", "host", "reason", "min_delay_s", "max_concurrent"])
+async def test_a_member_that_is_nested_deeply_is_refused(browser: Browser, name: str) -> None:
+    order = {"action": '"pace"', "host": '"a.example"', "reason": '"none"', "min_delay_s": "1"}
+    for depth in range(900, 1_010, 2):  # near the limit, JSON is read, but Python's repr of it fails
+        body = "{" + ", ".join(f'"{key}": {value}' for key, value in {**order, name: "[" * depth + "]" * depth}.items())
+        async with browser.http.post(f"{browser.url}steer", data=body + "}", headers=WITH_TOKEN) as response:
+            assert response.status == 400, (depth, await response.text())
+            assert (await response.json())["error"]
 
 
 async def test_a_body_of_10_mb_is_refused(browser: Browser) -> None:
@@ -603,6 +646,12 @@ async def test_arguments_that_are_not_valid_are_refused(gate: Gatekeeper) -> Non
         assert not token or token not in str(raised.value)
     with pytest.raises(ConfigurationTypeError):
         app(gate, names=[wrong, None])  # type: ignore[list-item]
+    for arguments in ({"host": None}, {"host": 5}, {"port": None}, {"port": "80"}, {"port": True}):
+        with pytest.raises(ConfigurationTypeError, match=next(iter(arguments))):
+            await serve(gate, **arguments)
+    for port in -1, 65_536:
+        with pytest.raises(ConfigurationError, match=f"port={port}"):
+            await serve(gate, port=port)
 
 
 async def test_a_port_that_is_in_use_is_an_error_and_leaves_nothing_open(gate: Gatekeeper) -> None:
