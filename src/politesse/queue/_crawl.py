@@ -168,6 +168,7 @@ class Crawl(Generic[Item, Response]):
         if self._error is not None:
             self._log_end(self._error)
             raise self._error
+        await self._dispatcher.refuse_given_up()
         await self._add_left()
         return replace(self.tally.report(), notes=tuple(self.notes), stopped_by=self.stopped_by)
 

@@ -246,6 +246,12 @@ class Dispatcher(Generic[Item]):
             since_wall = self._progress_wall(host)
             yield Loss(host.key, rest, closure.bound_by, f"{detail} {utc(closure.not_before)}", since_wall)
 
+    async def refuse_given_up(self) -> None:
+        """Refuse the URLs that were given up and that no worker has refused: a crawl has ended before."""
+        while self._failure is None and any(self._is_given_up(queued) for queued in self._denied):
+            self._refuse_some()
+            await asyncio.sleep(0)
+
     def close(self) -> None:
         """Accept no more URLs; the workers finish the queued URLs."""
         self.closed = True
@@ -623,11 +629,16 @@ class Dispatcher(Generic[Item]):
                     return
             self._unsorted.popleft()
 
+    def _is_given_up(self, queued: QueuedUrl[Item]) -> bool:
+        """Return whether the program has given a URL up with its host."""
+        given_up = queued.origin_queue.host.given_up
+        return given_up is not None and queued.number <= given_up[0]
+
     def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
         """Return the verdict by which a URL is refused now; None if it is allowed, deferred or not yet judged."""
-        given_up = queued.origin_queue.host.given_up
-        if given_up is not None and queued.number <= given_up[0]:
-            return self._agent.given_up(queued.url, given_up[1])
+        if self._is_given_up(queued):
+            _, reason = queued.origin_queue.host.given_up or (0, "")
+            return self._agent.given_up(queued.url, reason)
         judged = self._agent.judged(queued.url)
         verdict = None if judged is None else judged[0]
         if verdict is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar
 
 from politesse._base.checks import AsyncOnly, check_least, check_types, check_wait, wrong_type
@@ -311,7 +312,8 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
         limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
         check_types({"stop_on_signals": (stop_on_signals, bool)}, required=True)
-        with record_writer(out) as write, SignalStop(self._end_by_signal).block() if stop_on_signals else nullcontext():
+        stopping = SignalStop(self._end_by_signal)
+        with record_writer(out) as write, stopping.block() if stop_on_signals else nullcontext():
             options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error, write)
             crawl = self._crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
             dispatcher.admit, dispatcher.note_refusal = crawl.admit, crawl.tally.note_refusal
@@ -324,6 +326,8 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                 raise
             finally:
                 self._crawl = dispatcher.admit = dispatcher.note_refusal = None
+            if stopping.received and not report.stopped_by:  # the signal came during the last step
+                report = replace(report, stopped_by=signal.Signals(stopping.received).name)
         return report
 
     def _end_by_signal(self, number: int) -> None:
@@ -391,9 +395,12 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         Raises:
             InvalidURL: ``host`` is not the name or address of a host.
             TypeError: an argument is not a str.
+            ConfigurationError: the journal was not read yet; see ``put_nowait``.
         """
         self._gate.state.check_loop()
         check_types({"reason": (reason, str)}, required=True)
+        if self._dispatcher.journal is not None:
+            self._dispatcher.journal.check_open()
         return self._dispatcher.give_up(paced_host(host), shortened(reason))
 
     def note(self, text: str) -> None:

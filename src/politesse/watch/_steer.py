@@ -92,6 +92,8 @@ def _steer_queue(queue: PoliteQueue[Any], action: str, host: str, reason: str) -
         "stop": (queue.stop, "The crawl is stopping"),
     }[action]
     carry_out()
+    if action == "stop" and not queue.is_stopping:
+        raise ConfigurationError("action='stop': no crawl is running")
     return done
 
 

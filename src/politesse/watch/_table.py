@@ -46,6 +46,7 @@ _MAX_VIEWS: Final = 20
 _RUN: Final = 2_000  # as many entries are sorted in about a millisecond
 _SLICE_S: Final = 0.002
 _LEAST_S: Final = 1.0
+_MOST_S: Final = 10.0  # further searches delay the next index to no later than this
 _MAX_SHARE: Final = 0.01
 
 
@@ -136,7 +137,8 @@ class HostTable:
                     self._due_mono = clock.monotonic() + max(_LEAST_S, slices.spent_s / _MAX_SHARE)
             spent_s = slices.spent_s
             found = await self._find((view.search, view.phase, view.sort), slices)
-            self._due_mono += (slices.spent_s - spent_s) / _MAX_SHARE
+            later_mono = self._due_mono + (slices.spent_s - spent_s) / _MAX_SHARE
+            self._due_mono = max(self._due_mono, min(later_mono, clock.monotonic() + _MOST_S))
         known, hosts = self._known, []
         for status in known.statuses([entry.host for entry in found[view.first : view.first + view.count]]):
             hosts.append(self._row(status))

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from politesse import InvalidURL, Reason
+from politesse import ConfigurationError, InvalidURL, Reason
 from politesse.queue import CrawlPage, CrawlReport, QueueClosed
 from tests.core.queue.crawl import NOTHING, A, B, C, Queue, drained, left, made, next_url, put, urls, waiting
 from tests.core.queue.simulated import Pages, Reply, SimulatedWeb, crawled, follow_links
@@ -346,9 +347,9 @@ async def test_a_page_under_way_is_not_given_up(queue: Queue) -> None:
 
     await put(queue, *urls(3), f"{B}/1")
     report = await queue.crawl(SimulatedWeb(), handle, max_pages=1, workers=1)
-    assert (report.pages, report.left) == (1, 4)
+    assert (report.pages, report.given_up, report.disallowed, report.left) == (1, 3, 0, 1)
     report = await queue.crawl(SimulatedWeb(), Pages())
-    assert (report.pages, report.given_up, report.disallowed, report.left) == (1, 3, 0, 0)
+    assert (report.pages, report.given_up, report.left) == (1, 0, 0)
 
 
 async def test_what_is_given_up_is_done_in_the_journal_and_its_record_says_so(tmp_path: Path) -> None:
@@ -362,6 +363,41 @@ async def test_what_is_given_up_is_done_in_the_journal_and_its_record_says_so(tm
     assert shown == [("given-up", "given-up", "moved to the API")] * 3
     async with made(journal=journal) as queue:
         assert (await queue.crawl(SimulatedWeb(), Pages())).pages == 0
+
+
+async def test_what_is_given_up_is_refused_though_the_crawl_stops_at_once(tmp_path: Path) -> None:
+    journal = tmp_path / "crawl.db"
+    async with made(journal=journal) as queue:
+        await put(queue, *urls(500), f"{B}/1", f"{B}/2")
+
+        async def handle(page: CrawlPage[object], _: Reply) -> None:
+            if page.url.startswith(B):
+                queue.give_up("a.example", "moved to the API")
+                queue.stop()
+
+        report = await queue.crawl(SimulatedWeb(), handle, workers=1)
+        assert (report.given_up + report.pages, report.left) == (501, 1)
+        assert [(loss.host, loss.left) for loss in report.losses] == [("a.example", report.given_up)]
+    async with made(journal=journal) as queue:
+        assert (await queue.crawl(SimulatedWeb(), Pages())).pages == 1
+
+
+async def test_nothing_is_given_up_before_the_journal_was_read(tmp_path: Path) -> None:
+    async with made(journal=tmp_path / "crawl.db") as queue:
+        with pytest.raises(ConfigurationError, match="journal"):
+            queue.give_up("a.example", "moved to the API")
+
+
+async def test_a_signal_in_the_last_step_of_a_crawl_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with made(journal=tmp_path / "crawl.db") as queue:
+        await put(queue, *urls(1))
+
+        async def flush() -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+        monkeypatch.setattr(queue._dispatcher, "flush", flush)
+        report = await queue.crawl(SimulatedWeb(), Pages(), stop_on_signals=True)
+    assert (report.pages, report.stopped_by) == (1, "SIGTERM")
 
 
 async def test_the_urls_of_a_large_host_are_refused_a_hundred_in_a_step(queue: Queue) -> None:

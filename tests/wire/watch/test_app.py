@@ -472,6 +472,12 @@ async def test_an_order_to_a_queue_is_logged_once_with_its_whole_reason(
     assert caplog.messages[0].endswith(f": {reason}")
 
 
+async def test_only_a_running_crawl_is_stopped(gate: Gatekeeper) -> None:
+    queue: PoliteQueue[None] = PoliteQueue(gate)
+    async with await serve(gate, queue, port=0, token=TOKEN) as server, browsing(server.url) as browser:
+        assert "no crawl is running" in await browser.order("stop", 400)
+
+
 async def test_a_ledger_of_ones_own_has_to_take_notes() -> None:
     methods = dict.fromkeys(("record", "record_file", "record_turn", "aclose"), print)
     own: Any = type("Own", (), methods)()
