@@ -223,12 +223,13 @@ class SlowFetcher(ScriptedFetcher):
         return await super().fetch(request)
 
 
-async def test_robots_txt_that_is_answered_with_429_for_hours_does_not_stop_its_host_for_ever_in_report_mode() -> None:
+@pytest.mark.parametrize("status", [429, 503])
+async def test_robots_txt_that_closes_its_host_for_hours_does_not_stop_it_for_ever_in_report_mode(status: int) -> None:
     other, fetcher = f"{A}:8443", SlowFetcher()
     async with made(fetcher=fetcher, mode="report", max_wait_s=20_000.0) as queue:
         fetcher.clock = queue.clock
         queue.robots[other] = FetchResponse(200, f"{other}/robots.txt", {"cache-control": "max-age=60"}, b"")
-        queue.robots[A] = busy(A, 3_600, 429)
+        queue.robots[A] = busy(A, 3_600, status)
         await put(queue, f"{other}/1", f"{A}/1", f"{A}/2")
         log = await drained(queue)
     assert log.urls == [f"{other}/1"]
