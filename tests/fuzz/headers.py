@@ -128,7 +128,10 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
     if record.answer is not None and record.answer is not answer:
         _check_answer(record.answer, now_wall, policy)
     if record.trouble is not None:
-        assert now_wall + 1.0 <= record.trouble.retry_wall <= now_wall + _DAY_S
+        least_s = 1.0
+        if isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED and result.retry_after_s is not None:
+            least_s = min(max(0.0, result.retry_after_s), _DAY_S)  # nothing was sent, so the opening counts alone
+        assert now_wall + least_s <= record.trouble.retry_wall <= now_wall + _DAY_S
         assert record.trouble.since_wall <= record.trouble.last_wall == now_wall
         assert record.trouble.failures >= 1
     _check_standing(site)

@@ -635,7 +635,7 @@ def _trouble(
     failures = 1 if before is None else before.failures + (not opens)
     # A host that answers 429 is not unreachable: the two states count their days separately.
     since_wall = before.since_wall if before is not None and before.result is meaning else now_wall
-    wait_s = asked_s or 0.0
+    wait_s = max(asked_s or 0.0, 2.0 * AGREE_S)  # a failure holds for longer than the clocks may differ by
     if not opens:
         # The exponent is bounded, so that a year of failures does not overflow.
         backoff_s = min(policy.options.retry_min_s * 2.0 ** min(failures - 1, 32), policy.options.retry_max_s)
