@@ -5,8 +5,8 @@ server? (Otherwise a site whose name leads to this machine could read the answer
 if any, of this server? Without a token: does the request come from this machine? With a token: does the request have
 it? The page itself needs no token, because it says nothing about the crawl.
 
-An event stream looks once a second, and sends what has changed. It ends when its reader has left, when the gate closes,
-or when the server ends.
+An event stream looks every two seconds, and sends what has changed. It ends when its reader has left, when the gate
+closes, or when the server ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT: Final = 8900
 _MAX_BODY: Final = 64 * 1024
 _MAX_PORT: Final = 65_535
-_TICK_S: Final = 1.0
+_TICK_S: Final = 2.0
 _SILENCE_S: Final = 15.0
 _SHUTDOWN_S: Final = 1.0
 _HEADERS: Final = {
