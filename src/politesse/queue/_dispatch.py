@@ -158,6 +158,7 @@ class Dispatcher(Generic[Item]):
         self._maxsize = maxsize
         self._denied: deque[QueuedUrl[Item]] = deque()
         self._abandoned: deque[QueuedUrl[Item]] = deque()  # given up by the program; a few at a time become denied
+        self._gave_up = False
         self._unsorted: deque[tuple[OriginQueue[Item], Iterator[QueuedUrl[Item]]]] = deque()
         self.refused: int = 0
         self.given_up: int = 0
@@ -208,7 +209,7 @@ class Dispatcher(Generic[Item]):
         host = self.hosts.get(key)
         if host is None:
             return 0
-        host.given_up = self._puts, reason
+        host.given_up, self._gave_up = (self._puts, reason), True
         for origin_queue in host.origins.values():
             self._abandoned.extend(origin_queue.urls)
             origin_queue.urls.clear()
@@ -247,10 +248,11 @@ class Dispatcher(Generic[Item]):
             yield Loss(host.key, rest, closure.bound_by, f"{detail} {utc(closure.not_before)}", since_wall)
 
     async def refuse_given_up(self) -> None:
-        """Refuse the URLs that were given up and that no worker has refused: a crawl has ended before."""
-        while self._failure is None and any(self._is_given_up(queued) for queued in self._denied):
+        """After ``give_up``, refuse what no worker has refused yet: a crawl has ended before."""
+        while self._gave_up and self._denied and self._failure is None:
             self._refuse_some()
             await asyncio.sleep(0)
+        self._gave_up = False
 
     def close(self) -> None:
         """Accept no more URLs; the workers finish the queued URLs."""
@@ -629,16 +631,11 @@ class Dispatcher(Generic[Item]):
                     return
             self._unsorted.popleft()
 
-    def _is_given_up(self, queued: QueuedUrl[Item]) -> bool:
-        """Return whether the program has given a URL up with its host."""
-        given_up = queued.origin_queue.host.given_up
-        return given_up is not None and queued.number <= given_up[0]
-
     def _denial(self, queued: QueuedUrl[Item]) -> Verdict | None:
         """Return the verdict by which a URL is refused now; None if it is allowed, deferred or not yet judged."""
-        if self._is_given_up(queued):
-            _, reason = queued.origin_queue.host.given_up or (0, "")
-            return self._agent.given_up(queued.url, reason)
+        given_up = queued.origin_queue.host.given_up
+        if given_up is not None and queued.number <= given_up[0]:
+            return self._agent.given_up(queued.url, given_up[1])
         judged = self._agent.judged(queued.url)
         verdict = None if judged is None else judged[0]
         if verdict is None:

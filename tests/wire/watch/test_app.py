@@ -42,17 +42,6 @@ async def gate(fetcher: ScriptedFetcher, clock: ManualClock) -> AsyncIterator[Ga
         yield gate
 
 
-@pytest.fixture
-def queue(gate: Gatekeeper) -> PoliteQueue[None]:
-    return PoliteQueue(gate)
-
-
-@pytest.fixture
-async def browser(gate: Gatekeeper, queue: PoliteQueue[None]) -> AsyncIterator[Browser]:
-    async with await serve(gate, queue, port=0, token=TOKEN) as server, browsing(server.url) as browser:
-        yield browser
-
-
 # The hosts
 
 

@@ -25,17 +25,6 @@ async def gate() -> AsyncIterator[Gatekeeper]:
         yield gate
 
 
-@pytest.fixture
-def queue(gate: Gatekeeper) -> PoliteQueue[None]:
-    return PoliteQueue(gate)
-
-
-@pytest.fixture
-async def browser(gate: Gatekeeper, queue: PoliteQueue[None]) -> AsyncIterator[Browser]:
-    async with await serve(gate, queue, port=0, token=TOKEN) as server, browsing(server.url) as browser:
-        yield browser
-
-
 class Crawl:
     """A crawl of two sites whose first page of ``site`` waits until it is let go on."""
 
