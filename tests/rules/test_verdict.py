@@ -1,15 +1,17 @@
 """Verdicts: of the gate about URLs, and of the judge about traces."""
 
+import copy
 import gc
+import pickle
 import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
-from politesse import Gatekeeper, Reason, Verdict
+from politesse import Gatekeeper, Reason, RobotsTxt, Verdict
 from politesse._judge import Exchange, Kind, Promises, TraceJudge
 from politesse.testing import ScriptedFetcher
-from politesse.verdict import Match
+from politesse.verdict import Match, Rule
 from tests.support.calls import calls_of
 
 
@@ -37,6 +39,28 @@ def test_what_verdicts_have_in_common_is_read_only() -> None:
 def test_every_reason_is_true_or_false_of_its_match() -> None:
     allows = {Reason.ALLOW_RULE, Reason.NO_RULE, Reason.ROBOTS_TXT, Reason.UNAVAILABLE, Reason.POLICY_EXEMPT}
     assert {reason for reason in Reason if Match(reason)} == allows
+
+
+def test_match_is_a_value_whether_its_rule_was_asked_for_or_not() -> None:
+    rules = RobotsTxt.parse(b"User-agent: *\nDisallow: /a\nAllow: /a/b").rules_for("ExampleBot")
+    made = Match(Reason.ALLOW_RULE, Rule(3, "Allow", "/a/b", "/a/b", allow=True))
+    assert rules.match("/a/b") == rules.match("/a/b?c") == made
+    assert len({rules.match("/a/b"), made, rules.match("/a"), rules.match("/a/c")}) == 2
+    assert rules.match("/a") not in {made, Match(Reason.DISALLOW_RULE), "Disallow: /a"}
+    for copied in (copy.copy(rules.match("/a/b")), pickle.loads(pickle.dumps(rules.match("/a/b")))):  # noqa: S301 - ours
+        assert (copied, copied.allowed, copied.rule) == (made, True, made.rule)
+    bounded = Match(Reason.NO_RULE, bound_reached=True)
+    assert pickle.loads(pickle.dumps(bounded)) == bounded != Match(Reason.NO_RULE)  # noqa: S301 - ours
+
+
+async def test_verdict_names_its_rule_after_its_copy_is_gone() -> None:
+    site = ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"})
+    async with Gatekeeper("ExampleBot/1.0", fetcher=site) as gate:
+        verdict = await gate.check("https://example.com/private/a")
+        await gate.forget("https://example.com")
+    gc.collect()
+    assert str(verdict.rule) == "Disallow: /private"
+    assert verdict.rule is verdict.rule
 
 
 async def test_text_of_a_site_is_cut_in_explanations() -> None:

@@ -419,25 +419,26 @@ static po_decision decided(rules_object *self, PyObject *url)
     return po_decide(self->rules, &self->dialect->forms, &self->dialect->work, text);
 }
 
-/* Return (line, name, value, pattern, allow, bound reached) of a rule, and move `place` to the next one. */
-static PyObject *rule_of(const po_rules *rules, size_t *place, bool bound_reached)
+/* Return (line, name, value, pattern, allow) of a rule, and move `place` to the next one. */
+static PyObject *rule_of(const po_rules *rules, size_t *place)
 {
     po_text pattern;
     po_rule one = po_rules_at(rules, place, &pattern);
     bool is_spelled_so = one.value.start == pattern.start;
     PyObject *form = str_of(pattern), *value = is_spelled_so ? kept(form) : str_of(one.value);
-    return Py_BuildValue("(kNNNOO)", (unsigned long)one.line, str_of(one.name), value, form,
-                         one.allow ? Py_True : Py_False, bound_reached ? Py_True : Py_False);
+    return Py_BuildValue("(kNNNO)", (unsigned long)one.line, str_of(one.name), value, form,
+                         one.allow ? Py_True : Py_False);
 }
 
-/* Return the rule that decides; without such a rule, twice the number of the decision, plus one at the bound. */
+/* Return four times the place of the rule that decides, plus two at the bound, plus one for an Allow; without such a
+   rule, twice the number of the decision, plus one at the bound. */
 static PyObject *told(const rules_object *self, po_decision decision)
 {
-    if (decision.place < 0) {
-        return PyLong_FromLongLong(2 * decision.place + decision.bound_reached);
+    long long number = 2 * decision.place + decision.bound_reached;
+    if (decision.place >= 0) {
+        number = 2 * number + po_rules_allow(self->rules, (size_t)decision.place);
     }
-    size_t place = (size_t)decision.place;
-    return rule_of(self->rules, &place, decision.bound_reached);
+    return PyLong_FromLongLong(number);
 }
 
 static PyObject *rules_decide(PyObject *object, PyObject *url)
@@ -471,13 +472,23 @@ static PyObject *rules_decide_normal(PyObject *object, PyObject *args)
     return told(self, po_decide_normal(self->rules, &self->dialect->work, target, other));
 }
 
+static PyObject *rules_rule(PyObject *object, PyObject *number)
+{
+    const po_rules *rules = ((rules_object *)object)->rules;
+    size_t place = PyLong_AsSize_t(number) / 4;
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    return rule_of(rules, &place);
+}
+
 static PyObject *rules_listed(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     const po_rules *rules = ((rules_object *)object)->rules;
     PyObject *found = PyList_New(0);
     bool done = found != NULL;
     for (size_t place = po_rules_start(rules); done && place < po_rules_end(rules);) {
-        done = append(found, rule_of(rules, &place, false));
+        done = append(found, rule_of(rules, &place));
     }
     return if_done(done, found);
 }
@@ -508,10 +519,11 @@ static PyMethodDef file_methods[] = {
 };
 
 static PyMethodDef rules_methods[] = {
-    {"decide", rules_decide, METH_O, "Return the rule that decides; else twice a number, plus one if the bound was reached."},
+    {"decide", rules_decide, METH_O, "Return the decision, or the rule that decides, as a number; see `told`."},
     {"decide_normal", rules_decide_normal, METH_VARARGS, "Do as decide does, for a target in its normal forms."},
     {"allows", rules_allows, METH_O, "Whether a URL or target is allowed; None if it needs another reader."},
-    {"listed", rules_listed, METH_NOARGS, "Return all rules, as decide does."},
+    {"rule", rules_rule, METH_O, "Return (line, name, value, pattern, allow) of a rule that `decide` returned."},
+    {"listed", rules_listed, METH_NOARGS, "Return all rules, as rule does."},
     {"octets", rules_octets, METH_NOARGS, "Return the memory that the rules take."},
     {NULL, NULL, 0, NULL},
 };

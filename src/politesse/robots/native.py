@@ -31,19 +31,20 @@ from politesse.robots.rule_sets import (
     RuleSet,
     row_of,
 )
-from politesse.verdict import Match, Reason, Rule, match_of_rule
+from politesse.verdict import Match, Reason, Rule, match_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from politesse._native import _core
-    from politesse._native._core import DecidingRule, Rules
+    from politesse._native._core import Rules, WrittenRule
     from politesse.origin import Origin, StrOrURL
     from politesse.robots.dialect import Traits
     from politesse.robots.line import Span
     from politesse.robots.traits import Matching
 
 _BOUND_REACHED, _NO_RULE, _ROBOTS_TXT, _OTHER = -1, -2, -4, -6  # _native/module.c; OTHER: Python has to normalise it
+_ALLOWS, _AT_BOUND = 1, 2  # the lowest bits of the number of a rule that decides
 _LONG: Final = 1_000
 _FIELD, _SITEMAP, _USAGE_RULE, _USER_AGENT, _ALLOW, _DISALLOW = range(1, 7)  # _native/scan.h has the same numbers
 IMPLEMENTATION: Final = "python" if core is None else "native"
@@ -74,21 +75,34 @@ class NativeRuleSet(MostSpecific):
     def match(self, url: StrOrURL) -> Match:
         """See ``RuleSet.match``."""
         decided = self._rules.decide(url if isinstance(url, str) else url_text(url))
-        return super().match(url) if decided == _OTHER else _match(decided)
+        return super().match(url) if decided == _OTHER else self._match(decided)
 
     def judge(self, target: str) -> Match:
         """See ``RuleSet.judge``; wildcards are also compared with the query as it was written."""
         decided = self._rules.decide(target)
+        if decided == _NO_RULE:
+            return NO_RULE_MATCH
         if decided == _OTHER:
             normal = self._matching.normalise_target(target)
             written = self._matching.query_as_written(target) if "?" in target else None
             decided = self._rules.decide_normal(normal, written)
-        return NO_RULE_MATCH if decided == _NO_RULE else _match(decided)
+        return self._match(decided)
+
+    def _match(self, decided: int) -> Match:
+        if decided >= 0:
+            return match_at(self, decided, decided & _ALLOWS != 0, decided & _AT_BOUND != 0)
+        if decided == _ROBOTS_TXT:
+            return ROBOTS_TXT_MATCH
+        return Match(Reason.NO_RULE, bound_reached=True) if decided == _BOUND_REACHED else NO_RULE_MATCH
+
+    def rule_at(self, place: int) -> Rule:
+        """See ``FindsRule``; the verdicts that a program keeps share the text of a long rule, which may be hostile."""
+        return _rule(self._rules.rule(place))
 
     @property
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``."""
-        return [rule for listed in self._rules.listed() if (rule := _match(listed).rule) is not None]
+        return list(map(_rule, self._rules.listed()))
 
     def alone(self, rule: Rule) -> RuleSet:
         """See ``RuleSet.alone``; the reference decides."""
@@ -118,15 +132,11 @@ def _remade(text: str, dialect: str, directives: Directives) -> RuleSet:
     return outline.rule_set(outline.binding(()), directives, None)
 
 
-def _match(decided: int | DecidingRule) -> Match:
-    if isinstance(decided, int):
-        if decided == _ROBOTS_TXT:
-            return ROBOTS_TXT_MATCH
-        return Match(Reason.NO_RULE, bound_reached=True) if decided == _BOUND_REACHED else NO_RULE_MATCH
-    line, name, value, pattern, allow, bound_reached = decided
-    if len(value) > _LONG:  # the verdicts that a program keeps share the text of a hostile rule
+def _rule(written: WrittenRule) -> Rule:
+    line, name, value, pattern, allow = written
+    if len(value) > _LONG:
         value, pattern = intern(value), intern(pattern)
-    return match_of_rule(line, name, value, pattern, allow, bound_reached)
+    return Rule(line, name, value, pattern, allow=allow)
 
 
 class NativeOutline:

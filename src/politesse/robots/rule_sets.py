@@ -51,7 +51,7 @@ from politesse.robots.pattern import (
     match_simple_url,
     without_dot_segments,
 )
-from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule, match_of_rule
+from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -406,7 +406,9 @@ class FlatRuleSet(RuleSet):
     def _match(self, place: int, *, bound_reached: bool = False) -> Match:
         name = self._names[place]
         number, value, path = self._numbers[place], self._values[place], self._paths[place]
-        return match_of_rule(number, name.spelling, value, path, name.field == ALLOW, bound_reached)
+        allow = name.field == ALLOW
+        rule = Rule(number, name.spelling, value, path, allow=allow)
+        return Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, rule, bound_reached=bound_reached)
 
     @property
     def rules(self) -> list[Rule]:
