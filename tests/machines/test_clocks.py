@@ -203,8 +203,9 @@ def told(gate: Gatekeeper, url: str) -> object:
         return str(error)
     if verdict is None:
         return None
-    match = [getattr(verdict.match, name) for name in verdict.match.__slots__]
-    return match, [getattr(verdict, name) for name in ATTRIBUTES]
+    match = verdict.match
+    facts = match.allowed, match.reason, match.rule, match.bound_reached
+    return facts, [getattr(verdict, name) for name in ATTRIBUTES]
 
 
 @example(ROBOTS[0], "https://example.com", "/a/../a", 0.0)

@@ -639,8 +639,8 @@ class Host:
             elif len(waiters) == 1:
                 insort(self.line, lane, key=_first_order)
         if called is None:
-            # A full host calls its next waiter when a request ends.
-            if len(self.under_way) < self.most or self.hosts.is_scoped:
+            # Behind another waiter of its lane, it starts no sooner. A full host calls its next waiter at an end.
+            if next(iter(lane.waiters)) is waiter and (len(self.under_way) < self.most or self.hosts.is_scoped):
                 self.advance(now_mono)
         elif isinstance(called, LocalPermit):
             if called.order > waiter.order:  # a waiter that joins again goes first
@@ -721,14 +721,16 @@ class Host:
     def _first_due(self, now_mono: float) -> Waiter | None:
         """Return the waiter that may start now; otherwise set the time of the next look, and return None."""
         hosts, fleet, look_mono, due = self.hosts, self.hosts.fleet, inf, None
-        for lane in self.line if len(self.under_way) < self.most else ():
+        is_full = len(self.under_way) >= self.most
+        if is_full and fleet is None and not hosts.is_scoped:
+            return None  # the end of a request comes first
+        for lane in () if is_full else self.line:
             start = self.reckon(lane, now_mono, hosts.wall()) if lane.is_volatile else lane.start
             due_mono = start.ready_mono if fleet is None else lane.asks_mono
             if due_mono <= now_mono:
-                if lane.scopes and not lane.enter_scopes(now_mono):
-                    return None  # the scopes let it try again
-                if fleet is not None and not fleet.admits(lane, now_mono):
-                    return None  # the fleet lets it try again
+                has_places = not lane.scopes or lane.enter_scopes(now_mono)
+                if not has_places or (fleet is not None and not fleet.admits(lane, now_mono)):
+                    return None  # the scopes or the fleet let it try again
                 due = next(iter(lane.waiters))
                 break
             look_mono = min(look_mono, due_mono)
