@@ -23,4 +23,15 @@ modules:
     permission.py   what an agent may do at an origin, and the crawler's own policy for a host
     usage.py        policy tokens, the reservations of tdmrep.json, and the enforcement of usage preferences
     hosts_known.py  the report of ``gate.hosts()``
+
+The words; ``politesse._pacing`` and ``politesse.queue`` go on with theirs::
+
+    origin      scheme, host and port: what has one robots.txt
+    copy        what is known of the robots.txt of an origin, until it is fetched again
+    agent       a crawler, by its product tokens; they choose the rules of a copy
+    policy      what the operator of the crawler has set for a host, in place of robots.txt
+    match       the answer of the rules to one target, and the rule that decided
+    permission  what an agent may do at an origin, by a copy and a policy
+    verdict     the answer to one URL, with its reasons
+    turn        one request, from the question to the end; the task that holds it may make the request
 """

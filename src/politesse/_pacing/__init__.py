@@ -20,6 +20,19 @@ The parts, from the gate inwards::
       |- Recalls    recall.py      states of an earlier process (host_state.py)
       `- Tickets    fleet/tickets.py  only with a fleet: a host asks Redis before it calls its first waiter
 
+The words::
+
+    host      what is paced: a host name at all its schemes and ports, or an address or a domain
+    scope     a further limit for all hosts at an address, or in a domain
+    lane      the requests of one agent and floor at a host: they have the same pace
+    floor     the least interval that the options permit
+    waiter    a task or a callback that stands in line at its host
+    permit    the pacing half of a turn: a place among the requests under way
+    demand    what the answers of a host ask for: closure, backoffs, response time, quota
+    closure   a time in which a host gets no request
+    backoff   the length of the next closure; it doubles with each refusal in a row
+    ticket    what the Redis of a fleet grants for a permit; a claim asks for it
+
 Where to change what:
 
 * A type of headers of another HTTP client: ``_http/fields.py`` joins the lines of each header of an answer before
