@@ -402,6 +402,8 @@ class Judge:
         host.fetches = [*host.fetches[-4:], fetch]
         if fetch.why:
             owner.waits_since = inf
+            if fetch.url in owner.hops:  # so no shared answer has led the chain further than to this hop
+                del owner.hops[owner.hops.index(fetch.url) + 1 :]
             return
         policies = self.policies(fetch.host, now - EPS_S)
         if all(policy is not None and policy.deny for policy in policies) and not self.reports:
