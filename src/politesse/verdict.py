@@ -341,8 +341,10 @@ class Match:
     @property
     def rule(self) -> Rule | None:
         """The most specific match, or None if no rule decided. Until it is asked for, the match keeps the rules."""
-        if self._rules is not None:
-            self._rule, self._rules = self._rules.rule_at(self._place), None
+        rules = self._rules
+        if rules is not None:
+            self._rule = rules.rule_at(self._place)
+            self._rules = None  # last, because another thread may ask, too
         return self._rule
 
     def __eq__(self, other: object) -> bool:
