@@ -21,7 +21,7 @@ from benchmarks.fault_crawls.task import MEMORY_BYTES, PAGE, PRIVATE
 from benchmarks.table import table
 from benchmarks.timing import counted
 from politesse.testing import FAULTS, Fault
-from politesse.testing.answers import FILE, response
+from politesse.testing.hostile import FILE, response
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:

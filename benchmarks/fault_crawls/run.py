@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.fault_crawls.task import PAGE, PRIVATE, READY, Said, Task
 from politesse.testing import HostileServer
-from politesse.testing.answers import LOOPBACK
-from politesse.testing.hostile import PUBLIC_NAME, authority_pem
+from politesse.testing.hostile import LOOPBACK, PUBLIC_NAME, authority_pem
 
 if TYPE_CHECKING:
     from politesse.testing import Fault

@@ -13,7 +13,7 @@ import pytest
 
 from politesse.cli.guide_command import TOPICS
 from politesse.testing import Fault, HostileServer
-from politesse.testing.answers import response
+from politesse.testing.hostile import response
 from tests.support.guides import blocks_of, findings
 from tests.support.modules import HOMES
 

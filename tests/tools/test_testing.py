@@ -29,8 +29,7 @@ from politesse.testing import (
     ScriptedResolver,
     assert_polite,
 )
-from politesse.testing.answers import FILE, gzip_bomb, response
-from politesse.testing.hostile import chain
+from politesse.testing.hostile import FILE, chain, gzip_bomb, response
 from politesse.verdict import AccessResult
 from tests.support.scripted import UA
 

@@ -10,8 +10,7 @@
 """
 
 from politesse._judge import Exchange
-from politesse.testing.answers import Call
-from politesse.testing.hostile import FAULTS, Fault, HostileServer
+from politesse.testing.hostile import FAULTS, Call, Fault, HostileServer
 from politesse.testing.scripted import Answer, ManualClock, ScriptedFetcher, ScriptedResolver
 from politesse.testing.trace import assert_polite
 

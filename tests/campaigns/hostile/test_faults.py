@@ -19,8 +19,7 @@ from politesse.integrations.aiohttp import RobotsMiddleware
 from politesse.integrations.httpx import PoliteTransport
 from politesse.ports import FetchFault, FetchRequest, FetchResult
 from politesse.testing import FAULTS, Fault, HostileServer, ScriptedResolver
-from politesse.testing.answers import FILE, response
-from politesse.testing.hostile import PRIVATE_LITERALS, PUBLIC_NAME, authority_pem
+from politesse.testing.hostile import FILE, PRIVATE_LITERALS, PUBLIC_NAME, authority_pem, response
 from politesse.verdict import AccessResult, Verdict
 from tests.support.scripted import UA
 from tests.support.sites import EAGER

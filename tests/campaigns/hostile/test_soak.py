@@ -19,8 +19,7 @@ import pytest
 from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, PoliteQueue
 from politesse.events import Event, RobotsFetched
 from politesse.testing import FAULTS, Exchange, Fault, HostileServer, assert_polite
-from politesse.testing.answers import FILE, Reply, closes_at_once, never_answers, repeats, resets, response
-from politesse.testing.hostile import PAGE
+from politesse.testing.hostile import FILE, PAGE, Call, Reply, closes_at_once, repeats, resets, response
 from politesse.verdict import AccessResult
 from tests.support.scripted import UA
 
@@ -51,7 +50,7 @@ PAGE_FAULTS: Final[dict[str, Reply]] = {
     "page-503-without-retry-after": response(503),
     "page-reset": resets(PAGE[:-5]),
     "page-closes": closes_at_once,
-    "page-never-answers": never_answers,
+    "page-never-answers": Call.silence,
     "page-endless": repeats(PAGE[:15] + b"\r\n\r\n", b"<p>more</p>" * 1000),
 }
 PACES: Final = ("", "", "", "Crawl-delay: 0.5\n", "Crawl-delay: 2\n", "Request-rate: 2/1\n")

@@ -28,7 +28,7 @@ from politesse.cli.demo.report import MIN_LIFETIME_S, RETRY_MIN_S, Row, audit, e
 from politesse.cli.demo.sites import BLUEPRINTS, TOKEN, Page, Site, make_sites
 from politesse.cli.demo.view import conclude, introduce, watch
 from politesse.testing import Call, Exchange, Fault, HostileServer
-from politesse.testing.answers import response
+from politesse.testing.hostile import response
 
 if TYPE_CHECKING:
     from rich.console import Console

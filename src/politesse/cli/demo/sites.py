@@ -14,7 +14,7 @@ from itertools import cycle
 from typing import Final
 
 from politesse._base.constants import ROBOTS_TXT
-from politesse.testing.answers import response
+from politesse.testing.hostile import response
 
 TOKEN: Final = "PolitesseDemo"  # noqa: S105 - a product token is no secret
 FRONT: Final = "/"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from politesse.cli.console import say
 from politesse.cli.demo.report import OWN_FLOOR, TICKS_S, Row, exit_code
-from politesse.testing.answers import LOOPBACK
+from politesse.testing.hostile import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
