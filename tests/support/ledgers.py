@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from politesse.ledger._file import LEDGER, START, Chain, Record, decision_of
+from politesse.ledger._ledger import LEDGER, START, Chain, Record, decision_of
 from politesse.stores._sqlite_file import open_file
 from politesse.verdict import Verdict
 

@@ -20,7 +20,7 @@ from politesse.cli.file_commands import Agents, print_changes, tokens_of
 from politesse.cli.running import AsJson, checked_arguments
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.ledger import LedgerReader, Snapshot, verify
-from politesse.ledger._file import content_read
+from politesse.ledger._ledger import content_read
 from politesse.origin import split
 from politesse.robots.changes import FileStatement, RobotsChange, RobotsDiff, answer_of
 from politesse.verdict import ALLOWING, AccessResult, Reason, utc

@@ -25,7 +25,7 @@ from aiohttp import ClientResponse
 
 from politesse._base.text import needing, printable, public_url
 from politesse.errors import ConfigurationError
-from politesse.ledger._file import content_read
+from politesse.ledger._ledger import content_read
 
 with needing("politesse.integrations.warc", "warc"):
     from warcio.statusandheaders import StatusAndHeaders

@@ -1,8 +1,16 @@
 """A ledger: a record of the decisions of a gatekeeper, and of the robots.txt on which each decision rests."""
 
-from politesse.ledger._file import RecordedDecision, RecordedNote, RecordedTurn, Snapshot
-from politesse.ledger._ledger import Ledger, LedgerOptions
-from politesse.ledger._reader import LedgerReader, Verification, verify
+from politesse.ledger._ledger import (
+    Ledger,
+    LedgerOptions,
+    LedgerReader,
+    RecordedDecision,
+    RecordedNote,
+    RecordedTurn,
+    Snapshot,
+    Verification,
+    verify,
+)
 
 __all__ = [
     "Ledger",

@@ -1,6 +1,16 @@
-"""Records the decisions, the turns and the files of a gatekeeper.
+"""A ledger: its files, the writer that a gatekeeper feeds, the reader, and the check of its chain.
 
-Theory of operation. A caller appends an item to a queue and goes on. The threads of an SqliteFile write the items::
+The files. ``ledger.db`` is followed by ``ledger.0002.db``, ``ledger.0003.db`` and so on. No file is ever renamed. Rows
+are canonical JSON. Each row has the SHA-256 of the hash of the previous row, and of its own number, kind and content.
+The first row of a file continues from the seal of the previous file. A snapshot names the SHA-256 of its body. So the
+check finds the first row that was altered, removed, inserted or swapped, an altered or missing body, and a missing file
+between two other files.
+
+The chain does not prove that the end is complete: a person with write access can cut the last rows, or build the whole
+chain anew. Note the last hash elsewhere from time to time, for example in a mail or a log on another machine. If a
+ledger contains a noted hash, no row up to that hash has been changed.
+
+The writer. A caller appends an item to a queue and goes on. The threads of an SqliteFile write the items::
 
     idle         the first item starts the gathering
     gathering    more items come for 20 ms; the thread that reads the file waits, and holds no lock
@@ -17,16 +27,21 @@ in the previous file.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import threading
 import time
 from collections import deque
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
+from glob import escape
+from hashlib import sha256
 from math import inf
+from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 from weakref import WeakMethod
 from zlib import crc32
 
@@ -35,36 +50,349 @@ from politesse._base.text import described
 from politesse._log import GATE
 from politesse.clock import Clock, SystemClock
 from politesse.errors import ConfigurationError, StoreError
-from politesse.ledger._file import (
-    CLOSE,
-    DROPPED,
-    LEDGER,
-    OPEN,
-    SEAL,
-    START,
-    Chain,
-    Record,
-    RecordedNote,
-    RecordedTurn,
-    Snapshot,
-    decision_of,
-    member,
-    members,
-    turn_of,
+from politesse.origin import MAX_URL_LENGTH, Origin
+from politesse.stores._sqlite_file import (
+    Locked,
+    OpenFile,
+    Part,
+    SqliteFile,
+    _Foreign,
+    _Unwritten,
+    absolute,
+    open_for_reading,
+    sqlite3,
+    store_error,
 )
-from politesse.origin import Origin
-from politesse.stores._sqlite_file import SqliteFile, absolute
-from politesse.verdict import Reason, Verdict
+from politesse.usage.model import Preference, Purpose
+from politesse.verdict import AccessResult, Reason, Verdict
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
 
     from politesse.verdict import Source
 
     Commit: TypeAlias = Callable[[], None]
     """Notes a transaction in the ledger, after its commit."""
+
+Read = TypeVar("Read")
+
+BEGIN, OPEN, CLOSE, SEAL, DROPPED = "begin", "open", "close", "seal", "dropped"
+SNAPSHOT, DECISION, TURN, NOTE = "snapshot", "decision", "turn", "note"
+
+START: Final = bytes(32)
+"""Stands for the hash before the first row of a series."""
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class LedgerRow(NamedTuple):
+    """A row as it is stored.
+
+    Attributes:
+        number: the number of the row in its file, from 1.
+        kind: the kind of the row.
+        content: JSON in ASCII: an object without blanks.
+        hash: see ``hash_of``.
+    """
+
+    number: int
+    kind: str
+    content: str
+    hash: bytes
+
+
+def hash_of(previous: bytes, number: int, kind: str, content: str) -> bytes:
+    """Return the SHA-256 of the previous row's hash and of ``NUMBER KIND CONTENT`` in ASCII."""
+    return sha256(b"%b%d %b %b" % (previous, number, kind.encode(), content.encode())).digest()
+
+
+_ABSENT: Final[tuple[object, ...]] = (None, "", {})
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A copy of a file, recorded when a gate began to use the copy; or a record that there is no file.
+
+    >>> from politesse import Origin
+    >>> url = "https://example.com/robots.txt"
+    >>> Snapshot(Origin.of(url), url, AccessResult.UNAVAILABLE, 404, url, 1_800_000_000.0).body
+    b''
+
+    Attributes:
+        origin: the origin of the file.
+        url: the URL of the file.
+        result: the result of the fetch.
+        status: the HTTP status, or None without an answer.
+        final_url: the URL that answered, after redirects.
+        fetched_wall: the Unix time of the answer, or of the 304 that last confirmed it.
+        digest: the SHA-256 of the body in hexadecimal digits; empty if there is no file.
+        body: the file, decoded from its content encoding; empty if there is no file.
+        headers: the relevant headers of the answer, names in lower case. A copy from a store has fewer headers.
+        fault: the failure, as a phrase; else empty. With a SUCCESSFUL result, the reason why an older copy is used.
+        recorded_wall: the Unix time at which the process that recorded the copy began to use it.
+    """
+
+    origin: Origin
+    url: str
+    result: AccessResult
+    status: int | None
+    final_url: str
+    fetched_wall: float
+    digest: str = ""
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+    recorded_wall: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDecision:
+    """A decision: may this URL be requested?
+
+    >>> RecordedDecision("https://example.com/a", "examplebot", True, Reason.NO_RULE, 1_800_000_000.0).line is None
+    True
+
+    Attributes:
+        url: the URL in question.
+        agent: the product tokens that selected the groups.
+        allowed: the answer.
+        reason: the reason.
+        decided_wall: the Unix time of the decision.
+        line: the number of the line that decided, or None.
+        rule: the first 200 characters of that line, or empty; the copy has the rest.
+        digest: the digest of the copy on which the decision rests, as in Snapshot; empty without a file.
+        fetched_wall: the ``fetched_wall`` of that copy or failure, or None if no copy was needed.
+        note: the reason of a host policy, of an exemption or of a refusal, or empty.
+        usage: the preferences of that copy about the use of the page; maps purposes, such as ``"ai-train"``, to
+            ``"allowed"`` or ``"disallowed"``.
+    """
+
+    url: str
+    agent: str
+    allowed: bool
+    reason: Reason
+    decided_wall: float
+    line: int | None = None
+    rule: str = ""
+    digest: str = ""
+    fetched_wall: float | None = None
+    note: str = ""
+    usage: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """A turn that was used: one request.
+
+    >>> RecordedTurn("https://example.com/a", "example.com", "examplebot", 1_800_000_000.0, 1_800_000_000.5, 200).status
+    200
+
+    Attributes:
+        url: the URL that was requested.
+        host: the paced host.
+        agent: the product tokens of the agent.
+        started_wall: the Unix time at which the turn was granted.
+        ended_wall: the Unix time at which the turn ended.
+        status: the HTTP status that was observed, or None.
+        exempt: the reason of an exemption from robots.txt, or empty.
+        digest: see RecordedDecision.
+        usage: see RecordedDecision.
+    """
+
+    url: str
+    host: str
+    agent: str
+    started_wall: float
+    ended_wall: float
+    status: int | None = None
+    exempt: str = ""
+    digest: str = ""
+    usage: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedNote:
+    """An event that is neither a decision nor a turn: what an operator has ordered, and why.
+
+    >>> RecordedNote("example.com: denied, because its operator has asked us", 1_800_000_000.0).noted_wall
+    1800000000.0
+
+    Attributes:
+        text: the note.
+        noted_wall: the Unix time of the note.
+    """
+
+    text: str
+    noted_wall: float
+
+
+Record: TypeAlias = Snapshot | RecordedDecision | RecordedTurn | RecordedNote
+_KINDS: Final[dict[type[Record], str]] = {
+    Snapshot: SNAPSHOT,
+    RecordedDecision: DECISION,
+    RecordedTurn: TURN,
+    RecordedNote: NOTE,
+}
+
+
+def decision_of(verdict: Verdict) -> RecordedDecision:
+    """Return the record of a decision."""
+    source, rule = verdict.source, verdict.rule
+    line, text = (None, "") if rule is None else (rule.line, f"{rule!s:.200}")
+    answer = verdict.url[:MAX_URL_LENGTH], verdict.agent, verdict.allowed, verdict.reason, verdict.decided_wall
+    copy = verdict.digest, None if source is None else source.fetched_wall
+    return RecordedDecision(*answer, line, text, *copy, verdict.note, _stated(verdict))
+
+
+def _stated(verdict: Verdict) -> dict[str, str]:
+    """Map each purpose to the preference that the copy states for the URL; empty if the URL may not be requested."""
+    usage = None if verdict.site_usage is None else verdict.usage
+    found = {} if usage is None or not usage.applied else {one.value: usage.preference(one) for one in Purpose}
+    return {purpose: preference.value for purpose, preference in found.items() if preference is not Preference.UNSTATED}
+
+
+def content_read(row: LedgerRow) -> dict[str, Any]:
+    """Return the content of a row; raises ValueError, TypeError or RecursionError if it is damaged."""
+    content: dict[str, Any] = json.loads(row.content)
+    for name, value in content.items():
+        is_number = name.endswith("_wall") or name in {"allowed", "line", "status"}
+        wanted = (int, float) if is_number else dict if name in {"headers", "usage"} else str
+        if row.kind in _KINDS.values() and not isinstance(value, wanted):
+            raise TypeError(f"{name} is {value!r:.100}")
+    return content
+
+
+_ROWS: Final = (
+    "CREATE TABLE ledger_rows (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, content TEXT NOT NULL, "
+    "hash BLOB NOT NULL)"
+)
+_BODIES: Final = "CREATE TABLE ledger_bodies (digest BLOB PRIMARY KEY, body BLOB NOT NULL)"
+
+LEDGER: Final = Part("ledger", (_ROWS, _BODIES))
+"""The tables of a ledger: rows as in LedgerRow, and the bodies of the snapshots by their SHA-256."""
+
+# rows written in one call; while SQLite writes, other threads run, so several short calls shorten their waits
+_TOGETHER: Final = 64
+_READER_WAIT_S: Final = 4.0  # how long a reader waits while another process sets up the file
+_NUMBERED: Final = re.compile(r"(.+)\.(\d{4,})")
+
+
+def member(path: Path, number: int) -> Path:
+    """Return the path of a file of the series that begins at ``path``."""
+    return path if number == 1 else path.with_name(f"{path.stem}.{number:04}{path.suffix}")
+
+
+def members(path: Path) -> dict[int, Path]:
+    """Return the existing files of the series of ``path`` by number; if ``path`` is a later file, begin there.
+
+    A name with a number may also be the name of another file: of a ledger that begins with it, as ``ledger.2026.db``,
+    or of another program. Such a file counts only as the next file of the series, where its presence is an error. A
+    last file without rows is left out.
+    """
+    first, numbered = 1, _NUMBERED.fullmatch(path.stem)
+    if numbered is not None and path.exists() and _continued(path) not in {START, None}:
+        path, first = path.with_name(numbered[1] + path.suffix), int(numbered[2])
+    found = {1: path} if first == 1 and path.exists() else {}
+    names: dict[int, Path] = {}
+    for name in path.parent.glob(f"{escape(path.stem)}.*{escape(path.suffix)}"):
+        match = _NUMBERED.fullmatch(name.name.removesuffix(path.suffix))
+        if match is not None and match[1] == path.stem and int(match[2]) >= max(first, 2):
+            names[int(match[2])] = name
+    for number in sorted(names):
+        previous = _continued(names[number])
+        if previous is not None and (previous != START or number - 1 in found):
+            found[number] = names[number]
+    return found
+
+
+def _continued(path: Path) -> bytes | None:
+    """Return the hash from which a file continues; START if it continues no file, None if it has no rows yet."""
+    try:
+        with closing(opened(path)) as file:
+            for (content,) in file.connection.execute("SELECT content FROM ledger_rows ORDER BY number LIMIT 1"):
+                return begin_of(content)[0]
+    except _Unwritten:
+        pass
+    except (_Foreign, sqlite3.Error):
+        return START
+    return None
+
+
+def opened(path: Path) -> OpenFile:
+    """Open a file to read it; raises StoreError."""
+    try:
+        file = open_for_reading(path, [LEDGER], busy_timeout_s=_READER_WAIT_S)
+    except Locked as error:
+        raise StoreError(f"{path} cannot be read: another process is just setting it up") from error
+    # Damaged octets become escapes, so that their hash differs.
+    file.connection.text_factory = lambda octets: octets.decode(errors="backslashreplace")
+    return file
+
+
+class Chain:
+    """The end of the chain in a file, within a transaction that holds the lock for writing.
+
+    Attributes:
+        number: the number of the last row; 0 in a new file.
+        kind: the kind of the last row; empty in a new file.
+        hash: the hash of the last row.
+        previous: the hash of the seal of the previous file; None in a new file.
+        began_wall: the Unix time at which the file began.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._added: list[tuple[int, str, str, bytes]] = []
+        query = "SELECT number, kind, hash FROM ledger_rows ORDER BY number DESC LIMIT 1"
+        last: tuple[int, str, bytes] = connection.execute(query).fetchone() or (0, "", START)
+        self.number, self.kind, self.hash = last
+        self.previous: bytes | None = None
+        self.began_wall = inf
+        for (content,) in connection.execute("SELECT content FROM ledger_rows WHERE number = 1"):
+            self.previous, self.began_wall = begin_of(content)
+
+    def begin(self, previous: bytes, wall: float) -> None:
+        """Add the first row of a file, which binds the file to the seal of the previous file."""
+        self.began_wall, self.hash = wall, previous
+        self.add(BEGIN, {"format": 1, "previous": previous.hex(), "wall": wall})
+
+    def add(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Add a row without the fields that are None, an empty text or an empty mapping.
+
+        Call ``write`` afterwards, because some added rows may not have been written.
+        """
+        self.number += 1
+        content = _encode({name: value for name, value in fields.items() if value not in _ABSENT})
+        self.kind, self.hash = kind, hash_of(self.hash, self.number, kind, content)
+        self._added.append((self.number, kind, content, self.hash))
+        if len(self._added) >= _TOGETHER:
+            self.write()
+
+    def write(self) -> None:
+        """Write the rows that were added."""
+        self._connection.executemany("INSERT INTO ledger_rows VALUES (?, ?, ?, ?)", self._added)
+        self._added.clear()
+
+    def add_record(self, record: Record) -> None:
+        """Add the row of a record, and keep the body of a snapshot."""
+        fields = {name: getattr(record, name) for name in record.__slots__ if name not in {"origin", "body"}}
+        if isinstance(record, Snapshot) and record.result is AccessResult.SUCCESSFUL:
+            digest = sha256(record.body)
+            fields["digest"] = digest.hexdigest()
+            kept = digest.digest(), record.body
+            self._connection.execute("INSERT OR IGNORE INTO ledger_bodies VALUES (?, ?)", kept)
+        self.add(_KINDS[type(record)], fields)
+
+
+def begin_of(content: str) -> tuple[bytes, float]:
+    """Return the hash from which a file continues, and the time of its first row; START and inf for a damaged row."""
+    try:
+        first = json.loads(content)
+        return bytes.fromhex(first["previous"]), float(first["wall"])
+    except (LookupError, TypeError, ValueError):
+        return START, inf
+
 
 _HEADERS: Final = (
     *("age", "cache-control", "content-type", "content-usage", "date", "etag", "expires", "last-modified"),
@@ -219,7 +547,9 @@ class Ledger:
 
     def record_turn(self, verdict: Verdict, started_wall: float, ended_wall: float, status: int | None) -> None:
         """Record a turn that has ended; never waits."""
-        self.record(turn_of(verdict, started_wall, ended_wall, status))
+        request = verdict.url, Origin.of(verdict.url).pacing_host, verdict.agent, started_wall, ended_wall, status
+        exempt = verdict.note if verdict.reason is Reason.POLICY_EXEMPT else ""
+        self.record(RecordedTurn(*request, exempt, verdict.digest, _stated(verdict)))
 
     def note(self, text: str, wall: float) -> None:
         """Record a note of this Unix time; never waits."""
@@ -389,3 +719,252 @@ def _refuse_in_child(refuse: WeakMethod[Callable[[str], None]]) -> None:
     method = refuse()
     if method is not None:
         method("was opened before a fork, so this process records nothing: make the gatekeeper after the fork")
+
+
+_ALL: Final = (  # a damaged column may have another type
+    "SELECT number, CAST(kind AS TEXT), CAST(content AS TEXT), CAST(hash AS BLOB) FROM ledger_rows "
+    "WHERE ? = '' OR kind = ? ORDER BY number"
+)
+
+
+class LedgerReader:
+    r"""Reads the files of a ledger in their order, without changing them. ``with`` or ``close`` closes them.
+
+    >>> import asyncio, pathlib, tempfile
+    >>> from politesse import Gatekeeper
+    >>> from politesse.testing import ScriptedFetcher
+    >>> site = ScriptedFetcher({"https://example.com": "User-agent: *\nDisallow: /private"})
+    >>> async def crawl(path):
+    ...     async with Gatekeeper("ExampleBot/1.0", fetcher=site, ledger=path) as gate:
+    ...         await gate.check("https://example.com/private/diary")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "ledger.db")
+    ...     asyncio.run(crawl(path))
+    ...     with LedgerReader(path) as ledger:
+    ...         [snapshot], [decision] = ledger.snapshots(), ledger.decisions()
+    >>> decision.allowed, decision.rule, decision.digest == snapshot.digest
+    (False, 'Disallow: /private', True)
+
+    Args:
+        path: the path of the ledger. With the path of a later file of the series, such as ``ledger.0003.db``, the
+            earlier files are left out.
+
+    Attributes:
+        paths: maps the numbers of the files to their paths.
+
+    Raises:
+        StoreError: there is no such file; or another program or a newer politesse wrote a file, or a file cannot be
+            read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.paths: dict[int, Path] = members(Path(path).absolute())
+        if not self.paths:
+            raise StoreError(f"there is no ledger at {path}")
+        self._files: dict[int, OpenFile] = {}
+        try:
+            for number, name in self.paths.items():
+                self._files[number] = opened(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+    def snapshots(self, origin: Origin | None = None, *, path: str | None = "/robots.txt") -> Iterator[Snapshot]:
+        """Yield the copies of files in the order in which the gate began to use them.
+
+        Args:
+            origin: only the copies of this origin; by default, of all origins.
+            path: only the copies of files at this path, or None for all files.
+
+        Raises:
+            StoreError: a file cannot be read, or is damaged.
+        """
+        for found in self._records(SNAPSHOT, self._snapshot):
+            if origin in {None, found.origin} and path in {None, found.url[len(found.origin.text) :]}:
+                yield found
+
+    def decisions(self) -> Iterator[RecordedDecision]:
+        """Yield the decisions in the order in which they were recorded.
+
+        Raises:
+            StoreError: a file cannot be read, or is damaged.
+        """
+        return self._records(
+            DECISION, lambda content, _: RecordedDecision(**{**content, "reason": Reason(content["reason"])})
+        )
+
+    def turns(self) -> Iterator[RecordedTurn]:
+        """Yield the turns in the order in which they ended.
+
+        Raises:
+            StoreError: a file cannot be read, or is damaged.
+        """
+        return self._records(TURN, lambda content, _: RecordedTurn(**content))
+
+    def notes(self) -> Iterator[RecordedNote]:
+        """Yield the notes in the order in which they were recorded.
+
+        Raises:
+            StoreError: a file cannot be read, or is damaged.
+        """
+        return self._records(NOTE, lambda content, _: RecordedNote(**content))
+
+    def rows(self, kind: str = "") -> Iterator[tuple[int, LedgerRow]]:
+        """Yield the rows of all files, or only the rows of one kind, each with the number of its file."""
+        for number in self.paths:
+            for row in self._query(number, _ALL, kind, kind):
+                yield number, LedgerRow(*row)
+
+    def body(self, number: int, digest: str) -> bytes | None:
+        """Return the body of a snapshot in the file of this number; None if it is missing."""
+        query = "SELECT CAST(body AS BLOB) FROM ledger_bodies WHERE digest = ?"
+        return next((body for (body,) in self._query(number, query, bytes.fromhex(digest))), None)
+
+    def _query(self, number: int, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        try:
+            for row in self._files[number].connection.execute(query, values):  # noqa: UP028
+                yield row  # "yield from" would close the cursor of an iterator that is dropped after ``close``
+        except sqlite3.Error as error:
+            raise store_error(self.paths[number], error) from error
+
+    def _snapshot(self, content: dict[str, Any], number: int) -> Snapshot:
+        digest = content.get("digest")
+        body = b"" if digest is None else self.body(number, digest)
+        if body is None:
+            raise LookupError(f"the body {digest} is missing")
+        known = {**content, "origin": Origin.of(content["url"]), "result": AccessResult(content["result"])}
+        return Snapshot(**{"status": None, **known, "body": body})
+
+    def _records(self, kind: str, read: Callable[[dict[str, Any], int], Read]) -> Iterator[Read]:
+        for number, row in self.rows(kind):
+            with self.blaming(number, row.number):
+                found = read(content_read(row), number)
+            yield found
+
+    @contextmanager
+    def blaming(self, number: int, row: int) -> Iterator[None]:
+        """Raise a StoreError that names a row of the file of this number, if its content cannot be used."""
+        try:
+            yield
+        except (AttributeError, LookupError, OSError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"row {row} of {self.paths[number]} is damaged ({error!r:.200}): 'politesse ledger verify' "
+                "names the first row that was changed"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"<LedgerReader {', '.join(map(str, self.paths.values()))}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of ``verify``.
+
+    >>> Verification(rows=3, problem="row 4 was altered").is_intact
+    False
+
+    Attributes:
+        files: how many files were read.
+        rows: how many rows are intact, from the first on.
+        head: the hash of the last intact row, in hexadecimal digits.
+        problem: the first problem, with its file and row; or empty.
+        dropped: how many items the writers have dropped, by their own count.
+        unclosed: how many writers did not close the ledger: they were killed, or still write.
+    """
+
+    files: int = 0
+    rows: int = 0
+    head: str = ""
+    problem: str = ""
+    dropped: int = 0
+    unclosed: int = 0
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problem
+
+
+def verify(path: str | os.PathLike[str], *, head: str = "") -> Verification:
+    """Check every row of a ledger, up to the first problem; see the guide "Keep a ledger".
+
+    Args:
+        path: see LedgerReader.
+        head: a hash that was noted earlier; one of the rows must have it. Empty for none.
+
+    Raises:
+        StoreError: there is no ledger, or another program or a newer politesse wrote the file.
+    """
+    with LedgerReader(path) as ledger:
+        check = _Check(ledger)
+        try:
+            problem = check.problem(head)
+        except (StoreError, ValueError) as error:  # SQLite cannot read the file
+            problem = f"{error}, after row {check.last}"
+        files, unclosed = len(ledger.paths), len(check.writers)
+        return Verification(files, check.rows, check.hash.hex(), problem, check.dropped, unclosed)
+
+
+class _Check:
+    def __init__(self, ledger: LedgerReader) -> None:
+        self._ledger = ledger
+        self._file = self.last = self.rows = self.dropped = 0
+        self._kind, self.hash = "", START
+        self.writers: set[object] = set()
+
+    def problem(self, head: str) -> str:
+        """Check all rows; return the first problem, or an empty text."""
+        is_seen = not head
+        for number, row in self._ledger.rows():
+            with self._ledger.blaming(number, row.number):
+                problem = "" if number == self._file else self._changed_file(number, row)
+                problem = problem or self._changed(number, row)
+            if problem:
+                return problem
+            self.last, self._kind, self.hash = row.number, row.kind, row.hash
+            self.rows += 1
+            is_seen = is_seen or row.hash.hex() == head
+        return "" if is_seen else f"no row has the noted hash {head}: rows are missing at the end, or all was made anew"
+
+    def _changed_file(self, number: int, row: LedgerRow) -> str:
+        """Check whether the first row of a file continues the previous file."""
+        name, (previous, _) = self._ledger.paths[number].name, begin_of(row.content)
+        if self._file and (number != self._file + 1 or self._kind != SEAL):
+            return f"rows are missing between row {self.last} of {self._ledger.paths[self._file].name} and {name}"
+        if not self._file and number > 1:  # the reader was given a later file, or earlier files were moved away
+            self.hash = previous
+        elif row.kind == BEGIN and previous != self.hash:
+            return f"{name} is no file of this series, or has another number"
+        self._file, self.last = number, 0
+        return ""
+
+    def _changed(self, number: int, row: LedgerRow) -> str:
+        """Return how a row differs from the chain, or an empty text."""
+        name, expected = self._ledger.paths[number].name, self.last + 1
+        if row.number != expected:
+            return f"row {expected} of {name} is missing"
+        if row.hash != hash_of(self.hash, row.number, row.kind, row.content):
+            return f"row {row.number} of {name} was altered, or rows before it were removed or swapped"
+        content = content_read(row)
+        if row.kind == SNAPSHOT and (digest := content.get("digest")):
+            body = self._ledger.body(number, digest)
+            if body is None or sha256(body).hexdigest() != digest:
+                return f"row {row.number} of {name}: the file {digest} is {'missing' if body is None else 'altered'}"
+        elif row.kind == DROPPED:
+            self.dropped += content["rows"]
+        elif row.kind == OPEN:
+            self.writers.add(content["writer"])
+        elif row.kind == CLOSE:
+            self.writers.discard(content["writer"])
+        return ""
