@@ -6,10 +6,8 @@
 
 The modules of this folder::
 
-    _app.py    who may ask; the routes, the stream of events, the server
+    _app.py    who may ask; the routes, the stream of events, the orders, the server
     _table.py  the hosts: filtered and sorted in small steps, in full only where they are seen
-    _facts.py  the other answers: statistics, refusals, the explanation of a URL
-    _steer.py  the orders
     page.html  the page
 """
 

@@ -1,4 +1,4 @@
-"""The application: who may ask, the routes, the stream of events, and a server for it.
+"""The application: who may ask, the routes, the stream of events, the orders of watchers, and a server for it.
 
 Theory of operation. Each request passes ``_Watch.guard``, which asks four questions. Is the Host header a name of this
 server? (Otherwise a site whose name leads to this machine could read the answers: DNS rebinding.) Is the Origin header,
@@ -7,6 +7,9 @@ it? The page itself needs no token, because it says nothing about the crawl.
 
 An event stream looks every two seconds, and sends what has changed. It ends when its reader has left, when the gate
 closes, or when the server ends.
+
+Each order is carried out at once. It is noted with its reason: in the log, in the ledger if the gate has one, and in
+the report of the crawl.
 """
 
 from __future__ import annotations
@@ -14,31 +17,40 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import re
 from base64 import b64encode
+from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from ipaddress import ip_address
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
 
-from politesse._base.checks import AsyncOnly, check_range, check_types, checked_names
+from politesse import __version__
+from politesse._base.checks import AsyncOnly, check_choice, check_range, check_types, checked_names, wrong_type
+from politesse._base.text import counted, printable, shortened
+from politesse._cache.options import HostPolicy
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse.clock import ends_within
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL, WrongEventLoop
+from politesse.origin import Origin, paced_host
 from politesse.queue import PoliteQueue
-from politesse.watch._facts import Refusals, explanation, statistics
-from politesse.watch._steer import steer
-from politesse.watch._table import HostTable, View, lasting
+from politesse.robots.explain import matching_alone
+from politesse.watch._table import HostTable, View, lasting, plain, policy_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from ipaddress import IPv4Address, IPv6Address
 
     from aiohttp.typedefs import Handler
+
+    from politesse.verdict import Rule, Verdict
 
 DEFAULT_PORT: Final = 8900
 _MAX_BODY: Final = 64 * 1024
@@ -52,6 +64,17 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_COUNTS: Final = ("allowed", "fetches", "in_flight", "origins", "entries_bytes", "waiting", "turns")
+_MAX_REFUSALS: Final = 50
+_MAX_URL: Final = 2_000
+_MAX_RULES: Final = 1_000
+_LOGGER: Final = logging.getLogger("politesse.watch")
+_LIMITS: Final = ("min_delay_s", "max_concurrent")
+_MEMBERS: Final = ("action", "host", "reason", *_LIMITS)
+_OF_HOST: Final = ("pace", "deny", "exempt", "clear", "forget", "give_up")
+_OF_CRAWL: Final = ("pause", "continue", "stop")
+_OF_QUEUE: Final = ("give_up", *_OF_CRAWL)
+_MAX_REASON: Final = 200
 _encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -184,7 +207,7 @@ class _Watch:
         self._authorization = None if token is None else f"Bearer {token}".encode()
         self._names = names
         self._table = HostTable(gate, queue)
-        self._refusals = Refusals(gate)
+        self._refusals = _Refusals(gate)
         self._ended = asyncio.Event()
         self._page = (files("politesse.watch") / "page.html").read_text(encoding="utf-8")
         self._policy = _content_policy(self._page)
@@ -253,15 +276,47 @@ class _Watch:
         return web.json_response(self._statistics(), dumps=_encode)
 
     def _statistics(self) -> dict[str, Any]:
-        return statistics(self._gate, self._queue, can_steer=self._authorization is not None)
+        gate, queue, crawl = self._gate, self._queue, None
+        counts = gate.statistics()
+        if queue is not None:
+            queued = queue.statistics()
+            crawl = {name: getattr(queued, name) for name in ("queued", "under_way", "hosts")}
+            crawl |= {"paused": queue.is_paused, "stopping": queue.is_stopping}
+        about = {"time": plain(gate.clock.wall()), "agent": gate.identity.user_agent, "version": __version__}
+        numbers = {name: getattr(counts, name) for name in _COUNTS}
+        can_steer = self._authorization is not None
+        return about | numbers | {"denied": counts.denied, "can_steer": can_steer, "crawl": crawl}
 
     async def explain(self, request: web.Request) -> web.Response:
         fetches = request.query.get("fetch") == "1"
         if fetches:
             self._check_steering()  # another server gets a request
-        found = await explanation(self._gate, request.query.get("url", ""), fetches=fetches)
-        if found is None:
+        gate, url = self._gate, request.query.get("url", "")
+        judged = gate.judged(url) or (await gate.fetched(url) if fetches else None)  # the verdict is not counted
+        if judged is None:
             raise web.HTTPNotFound(text="robots.txt is not known yet; with fetch=1 it is fetched")
+        verdict, _, copy = judged
+        rule, rules, lines = verdict.rule, None if copy is None else copy.rules.get(gate.name), []
+        text = verdict.explain()
+        if rules is not None:
+            lines = await asyncio.to_thread(matching_alone, rules, url, _MAX_RULES)
+            if rule is not None and all(one != rule for one, _ in lines):
+                lines.append((rule, True))
+            matching = sum(matches for _, matches in lines)
+            text += f"\n  of {matching} matches: {rules.precedence}" if matching > 1 else ""
+            text += f"\n  {_MAX_RULES:,} of {len(rules):,} rules are shown" if len(rules) > _MAX_RULES else ""
+        found = {
+            "url": shortened(verdict.url, _MAX_URL),
+            "allowed": verdict.allowed,
+            "reason": verdict.reason,
+            "text": text,
+            "rule": _rule(rule),
+            "line": None if rule is None else rule.line,
+            "lines": [
+                {"line": one.line, "text": _rule(one), "matches": matches, "wins": one == rule}
+                for one, matches in lines
+            ],
+        }
         return web.json_response(found, dumps=_encode)
 
     async def steer(self, request: web.Request) -> web.Response:
@@ -271,9 +326,33 @@ class _Watch:
             order = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(f"the body is not JSON: {error}") from error
-        done = await steer(self._gate, self._queue, order, request.remote or "a socket of this machine")
+        done = await self._carry_out(order, request.remote or "a socket of this machine")
         self._table.look_again()
         return web.json_response({"done": done}, dumps=_encode)
+
+    async def _carry_out(self, order: object, by: str) -> str:
+        """Carry out an order of the watcher at this address, as it was read from JSON; return what was done."""
+        gate, queue, (action, host, reason, limits) = self._gate, self._queue, _checked(order)
+        if action in _OF_QUEUE:
+            if queue is None:
+                raise ConfigurationError(
+                    f"action={action!r}: this watch has no crawl; give watch.app or serve its queue"
+                )
+            if queue.is_stopping and action in {"pause", "continue"}:
+                raise ConfigurationError(f"action={action!r}: the crawl is stopping")
+            done = _steer_queue(queue, action, host, reason)
+        elif action == "forget":
+            done = await _forget(gate, host)
+        else:
+            done = _set_policy(gate, action, host, reason, limits)
+        note = f"{done}, by a watcher at {by}: {reason}"
+        if gate.state.ledger is not None:
+            gate.state.ledger.note(note, gate.clock.wall())
+        if queue is not None:
+            queue.note(note)  # logs it as well
+        else:
+            _LOGGER.warning("%s", note)
+        return done
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         view, clock = View.of(request.query), self._gate.clock
@@ -320,3 +399,99 @@ def _content_policy(page: str) -> str:
         f"default-src 'none'; script-src {hashes['script']}; style-src {hashes['style']}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
+
+
+class _Refusals:
+    """The last refusals. The gate tells of them only within ``with``, which several readers may enter."""
+
+    def __init__(self, gate: Gatekeeper) -> None:
+        self._listeners = gate.state.on_denied
+        self._last: deque[Verdict] = deque(maxlen=_MAX_REFUSALS)
+        self._count = self._readers = 0
+
+    def __enter__(self) -> Self:
+        if not self._readers:
+            self._listeners.append(self._note)
+        self._readers += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._readers -= 1
+        if not self._readers:
+            self._listeners.remove(self._note)
+
+    def _note(self, verdict: Verdict) -> None:
+        self._count += 1
+        self._last.append(verdict)
+
+    def since(self, number: int) -> tuple[int, list[dict[str, Any]]]:
+        """Return the number of the last refusal, and the refusals after ``number``, the newest first."""
+        return self._count, [
+            {
+                "time": plain(one.decided_wall),
+                "url": shortened(one.url, _MAX_URL),
+                "reason": one.reason,
+                "rule": _rule(one.rule),
+            }
+            for one in islice(reversed(self._last), self._count - number)
+        ]
+
+
+def _rule(rule: Rule | None) -> str | None:
+    return None if rule is None else shortened(str(rule))
+
+
+def _checked(order: object) -> tuple[str, str, str, dict[str, Any]]:
+    """Return the action, the host, the reason and the limits of an order; raises ConfigurationError."""
+    if not isinstance(order, dict):
+        raise wrong_type("order", order, "an object, as {'action': 'deny', 'host': 'example.com', 'reason': '...'}")
+    for name in order:
+        check_choice("member", name, _MEMBERS, f"one of {', '.join(_MEMBERS)}")
+    action, host, reason = (order.get(name) for name in _MEMBERS[:3])
+    check_choice("action", action, (*_OF_HOST, *_OF_CRAWL), f"one of {', '.join((*_OF_HOST, *_OF_CRAWL))}")
+    if not isinstance(reason, str) or not 1 <= len(reason.strip()) <= _MAX_REASON:
+        raise ConfigurationError(f"reason={reason!r:.100}: give a reason of 1 to {_MAX_REASON} characters")
+    if isinstance(host, str) != (action in _OF_HOST):
+        raise ConfigurationError(f"host={host!r:.100}: give a host with {', '.join(_OF_HOST)}, and only with these")
+    limits = {name: order[name] for name in _LIMITS if order.get(name) is not None}
+    if any(isinstance(limit, list | dict) for limit in limits.values()):  # perhaps nested too deeply for an error
+        raise ConfigurationError("give min_delay_s and max_concurrent as numbers")
+    if bool(limits) != (action == "pace"):
+        raise ConfigurationError("give min_delay_s, max_concurrent or both with pace, and only with pace")
+    return str(action), str(host or ""), printable(reason.strip()), limits
+
+
+def _steer_queue(queue: PoliteQueue[Any], action: str, host: str, reason: str) -> str:
+    if action == "give_up":
+        count = queue.give_up(paced_host(host), reason)
+        return f"{paced_host(host)}: given up, {counted(count, 'URL')}"
+    carry_out, done = {
+        "pause": (queue.pause, "The crawl is paused"),
+        "continue": (queue.resume, "The crawl continues"),
+        "stop": (queue.stop, "The crawl is stopping"),
+    }[action]
+    carry_out()
+    if action == "stop" and not queue.is_stopping:
+        raise ConfigurationError("action='stop': no crawl is running")
+    return done
+
+
+def _set_policy(gate: Gatekeeper, action: str, host: str, reason: str, limits: dict[str, Any]) -> str:
+    policy = gate.state.policies.get(paced_host(host), HostPolicy())
+    if action in {"deny", "exempt"}:
+        limits = {"deny": action == "deny", "exempt": action == "exempt", "reason": reason}
+    policy = replace(policy, **limits)
+    gate.set_policy(host, None if action == "clear" else policy)
+    return f"{paced_host(host)}: {'no policy' if action == 'clear' else policy_text(policy, has_reason=False)}"
+
+
+async def _forget(gate: Gatekeeper, given: str) -> str:
+    """Forget the files of an origin, or of all known origins of a host."""
+    if "://" in given:
+        origins = [Origin.of(given)]
+    else:
+        host, copies = paced_host(given), gate.state.cache.entries.values()
+        origins = [copy.origin for copy in copies if copy.origin.pacing_host == host] or [Origin.of(f"https://{host}")]
+    for origin in origins:
+        await gate.forget(origin)
+    return f"{', '.join(origin.text for origin in origins)}: robots.txt is forgotten"
