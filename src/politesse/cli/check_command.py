@@ -31,19 +31,7 @@ from politesse.cli.console import (
     say_json,
     say_record,
 )
-from politesse.cli.running import (
-    DEFAULT_PREFIX,
-    Agent,
-    AsJson,
-    Config,
-    FleetPrefix,
-    FleetURL,
-    GateOptions,
-    StoreFile,
-    Timeout,
-    file_option,
-    read_body,
-)
+from politesse.cli.running import AsJson, GateOptions, file_option, read_body
 from politesse.page import PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
 from politesse.usage import Purpose, Usage
@@ -62,15 +50,10 @@ _ERRORS: Final = 400  # this status and above are errors
 _SHOWN: Final = 10  # the text shows at most this many links and sitemaps; --json lists all
 
 
-async def check(  # noqa: PLR0913 - the options of the command
+async def check(
     urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs.")],
-    agent: Agent = "politesse",
-    timeout_s: Timeout = 30.0,
-    store: StoreFile = None,
-    fleet: FleetURL = None,
-    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
+    options: GateOptions,
     *,
-    config: Config = None,
     as_json: AsJson = False,
     page: Annotated[
         bool,
@@ -99,7 +82,6 @@ async def check(  # noqa: PLR0913 - the options of the command
     host: host, interval_s, bound_by, not_before, closed_until, closed_by, waiting, in_flight, held_by, held_s, robots
     [{origin, result, status, fault, age_s, fetching, next_fetch}], fleet_wait {not_before, bound_by, held_by}.
     """
-    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix, config)
     out, err, faults = output(), errors(), 0
     async with options.gate() as gate:
         with err.status("fetching robots.txt") if err.is_terminal else nullcontext():
@@ -338,16 +320,11 @@ class Tally:
 
 
 async def filter_urls(
-    agent: Agent = "politesse",
-    timeout_s: Timeout = 30.0,
+    options: GateOptions,
     rejected: Annotated[
         Path | None,
         file_option("Write the other URLs here, each with a tab and the reason."),
     ] = None,
-    store: StoreFile = None,
-    fleet: FleetURL = None,
-    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
-    config: Config = None,
 ) -> int:
     """Copy each allowed URL from standard input, one per line, to standard output, as soon as it is decided.
 
@@ -355,7 +332,6 @@ async def filter_urls(
 
     Exit code: 0 if each URL was decided, allowed or not; 2 if a URL could not be decided.
     """
-    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix, config)
     err, tally = errors(), Tally()
     with ExitStack() as stack:
         stack.callback(lambda: say(err, tally.summary()))

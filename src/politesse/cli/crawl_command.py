@@ -11,9 +11,9 @@ import time
 import warnings
 from collections import Counter, deque
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import aiohttp
@@ -77,83 +77,6 @@ if TYPE_CHECKING:
 DEFAULT_MAX_PAGES: Final = 1_000
 CRAWLER: Final = f"politesse/{__version__} (crawl)"
 
-Sent = Annotated[
-    str,
-    typer.Option(
-        metavar="UA",
-        help="The User-Agent of your crawler: it is sent with every request, and its product token selects the "
-        "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
-    ),
-]
-Sitemaps = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sitemaps",
-        metavar="URL",
-        help="Start from the pages in the sitemaps of this site, too: the sitemaps that its robots.txt lists, or "
-        "/sitemap.xml. A URL with a path is a sitemap file. May be given several times.",
-    ),
-]
-MaxPages = Annotated[
-    int | None,
-    number_option(
-        f"Stop after N pages.  [default: no limit; {DEFAULT_MAX_PAGES:,} with --any-host]", show_default=False
-    ),
-]
-Depth = Annotated[
-    int | None,
-    number_option(
-        "Follow at most N links from a start URL to a page.  [default: no limit]", least=0, show_default=False
-    ),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="Follow only links and redirects to this host (example.com), to a domain with all its hosts "
-        "(.example.com), or to a path as in robots.txt (/docs/*.html$, example.com/docs/). May be repeated: one of "
-        "the patterns must match.",
-    ),
-]
-Deny = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="Follow no links that match this pattern. May be repeated.")
-]
-MaxPerHost = Annotated[int | None, number_option("Request N pages of each host at most.")]
-Time = Annotated[float | None, seconds_option("Begin no more requests after this time.")]
-MinDelay = Annotated[
-    float,
-    seconds_option(
-        "Pause between two requests to a host at least this long; longer if its robots.txt or its answers require it.",
-        least=0.0,
-    ),
-]
-Out = Annotated[Path | None, file_option("Write one JSON object per URL here; - for stdout.", allow_dash=True)]
-Warc = Annotated[Path | None, file_option("Keep the pages in this new WARC file, compressed if it ends with .gz.")]
-Ledger = Annotated[Path | None, file_option("Record each decision and each request in this ledger.")]
-Journal = Annotated[
-    Path | None,
-    file_option("Keep the URLs in this file: the same command continues a crawl that was stopped or killed."),
-]
-Resume = Annotated[
-    Path | None, file_option("Go on with the crawl of this journal; URLs are not needed. Repeat the other options.")
-]
-SameHost = Annotated[
-    bool,
-    typer.Option(
-        "--same-host/--any-host",
-        help="Follow only links to the hosts of the URLs, to the hosts that the URLs redirect to, and to the hosts "
-        "that --allow names; or follow links to any host. Redirects are followed to any host, unless --allow or --deny "
-        "forbids it.",
-    ),
-]
-AllowPrivate = Annotated[
-    bool,
-    typer.Option(
-        "--allow-private",
-        help="Request private addresses, too, such as those of your own network. Without this option they are "
-        "requested only if the host of one of the URLs has a private address.",
-    ),
-]
 _MAX_ARCHIVED_BYTES: Final = 8 * 1024 * 1024
 _ERRORS: Final = 400  # an answer with this status or above is an error page, whose links are not followed
 _START: Final = ""  # the queue item of a start URL; a link's queue item is the host of the link, also after redirects
@@ -274,78 +197,156 @@ def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile |
 
 @dataclass(slots=True)
 class CrawlPlan:
-    """The URLs and the options of a crawl.
+    """The arguments and the options of the command; the texts of the help describe them.
 
     Attributes:
-        urls: the start URLs, each once.
-        options: the product token, the timeout of each request, the store and the fleet.
-        user_agent: the User-Agent of each request.
-        workers: how many hosts are requested at once.
-        same_host: whether to follow only links to the hosts of ``urls``, to the targets of their redirects, and to
-            URLs that match a pattern in ``allow`` that names a host.
-        allow_private: whether private addresses are requested even if no host of ``urls`` has one.
-        max_pages: the largest number of pages to request, or None.
-        depth: the largest number of links from a start URL to a page, or None.
-        allow: the patterns of the links to follow, or None for all.
-        deny: the patterns of the links not to follow.
-        max_per_host: the largest number of pages of a host, or None.
-        time_s: after how many seconds no more requests begin, or None.
-        min_delay_s: the shortest pause between two requests to a host, in seconds.
-        out: the file of the records, ``-`` for standard output, or None.
-        warc: the new WARC file of the pages, or None.
-        journal: the file that keeps the URLs for the next run, or None.
-        sitemaps: sites or sitemap files to start from, beside ``urls``.
-        ledger: the file that records decisions and requests, or None.
-        watch: the port of the page that shows the crawl, or None.
-        given: the options of the command line with which the crawl of a journal goes on.
+        options: the options of the gate.
+        starts: the URLs to start from, each once.
 
     Raises:
-        InvalidURL: one of the URLs cannot be crawled.
-        ConfigurationError: the User-Agent cannot be sent, or a pattern is invalid.
+        BadParameter: one of the URLs cannot be crawled, the User-Agent cannot be sent, a pattern is invalid, or options
+            exclude each other.
     """
 
-    urls: Sequence[str]
-    options: GateOptions
-    user_agent: str
-    workers: int
-    same_host: bool = True
-    allow_private: bool = False
-    max_pages: int | None = None
-    depth: int | None = None
-    allow: Sequence[str] | None = None
-    deny: Sequence[str] = ()
-    max_per_host: int | None = None
-    time_s: float | None = None
-    min_delay_s: float = 1.0
-    out: Path | None = None
-    warc: Path | None = None
-    journal: Path | None = None
-    sitemaps: Sequence[str] = ()
-    ledger: Path | None = None
-    watch: int | None = None
-    given: Sequence[str] = ()
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")
+    ] = None
+    agent: Annotated[
+        str,
+        typer.Option(
+            metavar="UA",
+            help="The User-Agent of your crawler: it is sent with every request, and its product token selects the "
+            "rules. Name a way to reach you, as in 'ExampleBot/1.0 (+https://example.com/bot)'.",
+        ),
+    ] = CRAWLER
+    timeout_s: Annotated[float, seconds_option("For one page, and for one robots.txt.", "--timeout")] = 30.0
+    max_pages: Annotated[
+        int | None,
+        number_option(
+            f"Stop after N pages.  [default: no limit; {DEFAULT_MAX_PAGES:,} with --any-host]", show_default=False
+        ),
+    ] = None
+    workers: Annotated[int, number_option("Request N hosts at once.", max=1_000)] = 20
+    out: Annotated[Path | None, file_option("Write one JSON object per URL here; - for stdout.", allow_dash=True)] = (
+        None
+    )
+    journal: Annotated[
+        Path | None,
+        file_option("Keep the URLs in this file: the same command continues a crawl that was stopped or killed."),
+    ] = None
+    resume: Annotated[
+        Path | None, file_option("Go on with the crawl of this journal; URLs are not needed. Repeat the other options.")
+    ] = None
+    warc: Annotated[
+        Path | None, file_option("Keep the pages in this new WARC file, compressed if it ends with .gz.")
+    ] = None
+    depth: Annotated[
+        int | None,
+        number_option(
+            "Follow at most N links from a start URL to a page.  [default: no limit]", least=0, show_default=False
+        ),
+    ] = None
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Follow only links and redirects to this host (example.com), to a domain with all its hosts "
+            "(.example.com), or to a path as in robots.txt (/docs/*.html$, example.com/docs/). May be repeated: one of "
+            "the patterns must match.",
+        ),
+    ] = None
+    deny: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Follow no links that match this pattern. May be repeated."),
+    ] = None
+    max_per_host: Annotated[int | None, number_option("Request N pages of each host at most.")] = None
+    time_s: Annotated[float | None, seconds_option("Begin no more requests after this time.", "--time")] = None
+    min_delay: Annotated[
+        float,
+        seconds_option(
+            "Pause between two requests to a host at least this long; longer if its robots.txt or its answers require "
+            "it.",
+            least=0.0,
+        ),
+    ] = 1.0
+    store: StoreFile = None
+    fleet: FleetURL = None
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX
+    same_host: Annotated[
+        bool,
+        typer.Option(
+            "--same-host/--any-host",
+            help="Follow only links to the hosts of the URLs, to the hosts that the URLs redirect to, and to the "
+            "hosts that --allow names; or follow links to any host. Redirects are followed to any host, unless --allow "
+            "or --deny forbids it.",
+        ),
+    ] = True
+    allow_private: Annotated[
+        bool,
+        typer.Option(
+            "--allow-private",
+            help="Request private addresses, too, such as those of your own network. Without this option they are "
+            "requested only if the host of one of the URLs has a private address.",
+        ),
+    ] = False
+    sitemaps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sitemaps",
+            metavar="URL",
+            help="Start from the pages in the sitemaps of this site, too: the sitemaps that its robots.txt lists, or "
+            "/sitemap.xml. A URL with a path is a sitemap file. May be given several times.",
+        ),
+    ] = None
+    ledger: Annotated[Path | None, file_option("Record each decision and each request in this ledger.")] = None
+    config: Config = None
+    watch: Watch = None
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as one JSON object instead, with the keys named above.")
+    ] = False
+    options: GateOptions = field(init=False)
+    starts: list[str] = field(init=False)
 
     @property
     def origins(self) -> set[Origin]:
         """The origins of all URLs to start from."""
-        return {Origin.of(url) for url in (*self.urls, *self.sitemaps)}
+        return {Origin.of(url) for url in (*(self.urls or ()), *(self.sitemaps or ()))}
+
+    @property
+    def to_output(self) -> bool:
+        """Whether the records go to standard output."""
+        return self.out is not None and str(self.out) == STANDARD
 
     def __post_init__(self) -> None:
-        _ = self.origins  # checks the URLs
-        Limits(self.depth, self.allow, self.deny)  # checks the patterns
-        self.urls = list({normal_form(url): url for url in reversed(self.urls)}.values())[::-1]
-        with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # all commands ignore these warnings
-            Identity.of(self.user_agent, self.options.token)
+        fleet = self.fleet, self.fleet_prefix
+        self.options = GateOptions(self.agent, self.timeout_s, self.store, *fleet, self.config)
+        with checked_arguments():
+            if self.as_json and self.to_output:
+                raise ConfigurationError("--json and --out -: both print to standard output; give --out a file")
+            if self.journal is not None and self.resume is not None:
+                raise ConfigurationError("--journal and --resume name the same file: give one of them")
+            if self.resume is not None and not self.resume.exists():
+                raise ConfigurationError(f"--resume {self.resume}: there is no such file; --journal begins one")
+            if not (self.urls or self.sitemaps or self.resume):
+                raise ConfigurationError(
+                    "Missing argument URL: give one, or --sitemaps, or --resume with the journal of an earlier crawl"
+                )
+            self.journal = self.journal or self.resume
+            _ = self.origins  # checks the URLs
+            Limits(self.depth, self.allow, self.deny or ())  # checks the patterns
+            self.starts = list({normal_form(url): url for url in reversed(self.urls or ())}.values())[::-1]
+            with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # as all commands do
+                Identity.of(self.agent, self.options.token)
         if self.max_pages is None and not self.same_host:
             self.max_pages = DEFAULT_MAX_PAGES  # otherwise the crawl could follow links through the whole web
 
     def gate(self, fetch: FetchOptions) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""
         options, pace = self.options, self.options.settings.get("pacing")
-        floor_s = self.min_delay_s
+        floor_s = self.min_delay
         pacing = PacingOptions(min_delay_s=floor_s) if pace is None else replace(pace, min_delay_s=floor_s)
-        given = options.arguments(user_agent=self.user_agent, fetch=fetch, pacing=pacing, ledger=self.ledger)
-        if self.user_agent != options.settings["user_agent"]:
+        given = options.arguments(user_agent=self.agent, fetch=fetch, pacing=pacing, ledger=self.ledger)
+        if self.agent != options.settings["user_agent"]:
             given.pop("token", None)  # the token of another crawler
         with warnings.catch_warnings(action="ignore", category=PolitesseWarning):
             return Gatekeeper(**given)
@@ -363,57 +364,7 @@ class CrawlPlan:
         return True
 
 
-def journal_of(journal: Path | None, resume: Path | None, *, has_urls: bool) -> Path | None:
-    """Return the journal that the options name.
-
-    Raises:
-        ConfigurationError: there are neither URLs nor a journal to resume, both options name a journal, or the journal
-            to resume does not exist.
-    """
-    if journal is not None and resume is not None:
-        raise ConfigurationError("--journal and --resume name the same file: give one of them")
-    if resume is not None and not resume.exists():
-        raise ConfigurationError(f"--resume {resume}: there is no such file; --journal begins one")
-    if not has_urls and resume is None:
-        raise ConfigurationError(
-            "Missing argument URL: give one, or --sitemaps, or --resume with the journal of an earlier crawl"
-        )
-    return journal or resume
-
-
-async def crawl(  # noqa: PLR0913 - the options of the command
-    urls: Annotated[
-        list[str] | None, typer.Argument(metavar="URL", help="Absolute http or https URLs to start from.")
-    ] = None,
-    agent: Sent = CRAWLER,
-    timeout_s: Annotated[float, seconds_option("For one page, and for one robots.txt.", "--timeout")] = 30.0,
-    max_pages: MaxPages = None,
-    workers: Annotated[int, number_option("Request N hosts at once.", max=1_000)] = 20,
-    out: Out = None,
-    journal: Journal = None,
-    resume: Resume = None,
-    *,
-    ctx: typer.Context,
-    warc: Warc = None,
-    depth: Depth = None,
-    allow: Allow = None,
-    deny: Deny = None,
-    max_per_host: MaxPerHost = None,
-    time: Time = None,
-    min_delay: MinDelay = 1.0,
-    store: StoreFile = None,
-    fleet: FleetURL = None,
-    fleet_prefix: FleetPrefix = DEFAULT_PREFIX,
-    same_host: SameHost = True,
-    allow_private: AllowPrivate = False,
-    sitemaps: Sitemaps = None,
-    ledger: Ledger = None,
-    config: Config = None,
-    watch: Watch = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as one JSON object instead, with the keys named above.")
-    ] = False,
-) -> int:
+async def crawl(ctx: typer.Context, plan: CrawlPlan) -> int:
     """Crawl a site: follow the links of each page, and request each URL once, in its turn, if robots.txt allows it.
 
     Links are read in the first 512 KiB of an HTML page; links and pages that say nofollow are respected. In a terminal
@@ -436,38 +387,12 @@ async def crawl(  # noqa: PLR0913 - the options of the command
     failed, redirects, disallowed, given_up, sitemaps, left, lost, losses [{host, left, reason, detail, since}], ending,
     notes.
     """
-    options = GateOptions.of(agent, timeout_s, store, fleet, fleet_prefix, config)
-    with checked_arguments():
-        if as_json and out is not None and str(out) == STANDARD:
-            raise ConfigurationError("--json and --out -: both print to standard output; give --out a file")
-        journal = journal_of(journal, resume, has_urls=bool(urls or sitemaps))
-        plan = CrawlPlan(
-            urls or [],
-            options,
-            agent,
-            workers,
-            same_host,
-            allow_private,
-            max_pages,
-            depth,
-            allow,
-            deny or (),
-            max_per_host,
-            time,
-            min_delay,
-            out=out,
-            warc=warc,
-            journal=journal,
-            sitemaps=sitemaps or (),
-            ledger=ledger,
-            watch=watch,
-            given=given_options(ctx, "--journal", "--resume", "--sitemaps", "--max-pages", "--time"),
-        )
     err = errors()
     goes_on = plan.journal is not None and plan.journal.exists()
     with opened(plan.out, append=goes_on) as file:
-        records = CrawlRecords(file, plan.urls)
-        run = CrawlRun(plan, err, records)
+        records = CrawlRecords(file, plan.starts)
+        given = given_options(ctx, "--journal", "--resume", "--sitemaps", "--max-pages", "--time")
+        run = CrawlRun(plan, err, records, given)
         code = 0
         try:
             await run.crawl()
@@ -485,7 +410,7 @@ async def crawl(  # noqa: PLR0913 - the options of the command
         except (OSError, StoreError, ConfigurationError) as error:
             code, run.ending = 2, f"stopped by an error: {printable(str(error))}"
         finally:
-            if as_json:
+            if plan.as_json:
                 say_json(output(), run.report())
             else:
                 say(err, run.summary())
@@ -499,18 +424,20 @@ class CrawlRun:
         plan: the URLs and the options.
         err: shows the progress.
         records: gets a record of each URL.
+        given: the options of the command line with which the crawl of a journal goes on.
 
     Attributes:
         ending: why the crawl has ended before all URLs were done; else empty.
     """
 
-    def __init__(self, plan: CrawlPlan, err: Console, records: CrawlRecords) -> None:
+    def __init__(self, plan: CrawlPlan, err: Console, records: CrawlRecords, given: Sequence[str]) -> None:
         self._plan = plan
         self._err = err
         self._records = records
+        self._given = given
         self._hosts = {origin.host for origin in plan.origins}
         self._named = Limits(allow=[pattern for pattern in plan.allow or () if not pattern.startswith("/")])
-        self._left = list(plan.urls)  # the URLs without a record
+        self._left = list(plan.starts)  # the URLs without a record
         self._left_hosts = len({origin.pacing_host for origin in plan.origins})
         self._slowest = ""  # a sentence about the host whose remaining URLs take longest
         self._started_mono = time.monotonic()
@@ -541,9 +468,9 @@ class CrawlRun:
             )
             async with session as web, queue, archive_of(plan.warc) as self._archive:
                 try:
-                    for url in plan.urls:
+                    for url in plan.starts:
                         await queue.put(url, item=_START)
-                    for url in plan.sitemaps:
+                    for url in plan.sitemaps or ():
                         await queue.put_sitemaps(url, item=_SITEMAP)
                     self._add_hosts(queue)
                     self._report = await self._crawl_queue(gate, queue, web)
@@ -570,7 +497,7 @@ class CrawlRun:
                 max_pages=plan.max_pages,
                 depth=plan.depth,
                 allow=plan.allow,
-                deny=plan.deny,
+                deny=plan.deny or (),
                 max_pages_per_host=plan.max_per_host,
                 max_time_s=plan.time_s,
                 out=self._records.add,
@@ -632,7 +559,7 @@ class CrawlRun:
             lines += filter(None, [self._slowest])
             if self._plan.journal is not None and self._plan.journal.exists():
                 private = [] if self._denies_private or self._plan.allow_private else ["--allow-private"]
-                words = "crawl", *private, *self._plan.given, "--resume", str(self._plan.journal)
+                words = "crawl", *private, *self._given, "--resume", str(self._plan.journal)
                 lines.append(f"go on with: politesse {shlex.join(words)}")
         elif self.ending:
             lines.append(self.ending)
@@ -656,7 +583,7 @@ class CrawlRun:
         If the records go to standard output, no table is shown, because it would mix with the records. A bar is shown
         instead, or nothing if standard output is a terminal.
         """
-        to_output = self._plan.out is not None and str(self._plan.out) == STANDARD
+        to_output = self._plan.to_output
         if to_output and os.isatty(descriptor(sys.stdout)):
             return nullcontext(lambda _: None)
         if to_output or not self._err.is_terminal:

@@ -91,7 +91,7 @@ async def explain_url(
     With --json, for each dialect: the keys of politesse check, then dialect, groups [{agents, lines}], matches [{line,
     field, value, length}], usage, licenses.
     """
-    options = GateOptions.of(agent, timeout_s, settings=config)
+    options = GateOptions(agent, timeout_s, config=config)
     dialects = list(dict.fromkeys([dialect, *Dialect])) if all_dialects else [dialect]
     out = output()
     answers, body = await _answers(options, url, file, dialects)
@@ -274,7 +274,7 @@ async def lint_all(
     With --json: file, line, column, severity, code, message.
     """
     del codes  # handled by _show_codes, the callback of the option
-    options = GateOptions.of("politesse", timeout_s, settings=config)
+    options = GateOptions(timeout_s=timeout_s, config=config)
     out, err = output(), errors()
     counts: Counter[Severity] = Counter()
     unread = False
@@ -322,7 +322,6 @@ def problem_of(source: str, error: OSError | InvalidURL) -> str:
 
 
 _MAX_AGENTS: Final = 10
-_TIMEOUT_S: Final = 30.0
 
 Source = Annotated[str, typer.Argument(metavar="FILE|URL", help="A file, - for standard input, or the URL of a site.")]
 Agents = Annotated[
@@ -361,7 +360,7 @@ async def diff(
             raise ConfigurationError("standard input (-) can be read only once")
         tokens = tokens_of(agents)
     files: list[RobotsTxt] = []
-    options = GateOptions.of("politesse", _TIMEOUT_S, settings=config)
+    options = GateOptions(config=config)
     for source in (before, after):
         try:
             _, body, _ = await read_robots(options, source, Dialect.RFC9309)
@@ -387,7 +386,7 @@ async def diff(
 
 def tokens_of(agents: Iterable[str] | None) -> list[str]:
     """Return the product tokens of ``--agent``; raises BadParameter."""
-    return [name if name == EVERYBODY else GateOptions.of(name, _TIMEOUT_S).token for name in agents or ()]
+    return [name if name == EVERYBODY else GateOptions(name).token for name in agents or ()]
 
 
 def print_changes(changes: Iterable[RobotsChange], *, as_json: bool) -> None:

@@ -7,8 +7,9 @@ import os
 import sys
 import warnings
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -137,53 +138,44 @@ _BY_SIGNAL: Final = 128  # a shell adds this to the number of the signal that en
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GateOptions:
-    """The options of a gate: the crawler, the time limit of a fetch, the store, the fleet, and the file of --config.
+    """The options of a gate, as a command takes them.
 
     Attributes:
         token: the product token that selects the groups.
-        timeout_s: the time limit for one robots.txt with its redirects, in seconds.
-        store: the file that keeps robots.txt and the state of hosts, or None.
-        fleet: the fleet that the gate belongs to, or None.
         settings: the arguments in the file of --config; without the option, only politesse's own User-Agent.
+        shared: the fleet that the gate belongs to, or None.
+
+    Raises:
+        BadParameter: the agent names no crawler, or the URL does not name a Redis.
     """
 
-    token: str
-    timeout_s: float
-    store: Path | None = None
-    fleet: FleetOptions | None = None
-    settings: GateArguments = field(default_factory=lambda: GateArguments(user_agent=USER_AGENT))
+    agent: Agent = "politesse"
+    timeout_s: Timeout = 30.0
+    store: StoreFile = None
+    fleet: FleetURL = None
+    fleet_prefix: FleetPrefix = DEFAULT_PREFIX
+    config: Config = None
+    token: str = field(init=False)
+    settings: GateArguments = field(init=False)
+    shared: FleetOptions | None = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        agent: str,
-        timeout_s: float,
-        store: Path | None = None,
-        fleet: str | None = None,
-        prefix: str = "",
-        settings: GateArguments | None = None,
-    ) -> GateOptions:
-        """Take the options of a command: a product token or a User-Agent, a file, the URL and prefix of a fleet.
-
-        ``settings`` are the arguments in the file of --config.
-
-        Raises:
-            BadParameter: the agent names no crawler, or the URL does not name a Redis.
-        """
-        stated = settings or GateArguments(user_agent=USER_AGENT)
-        tokens = checked_names("token", stated.get("token", ())) if agent == stated["user_agent"] else []
-        token = tokens[0] if tokens else first_word(agent)
+    def __post_init__(self) -> None:
+        self.settings = self.config or GateArguments(user_agent=USER_AGENT)
+        is_stated = self.agent == self.settings["user_agent"]
+        tokens = checked_names("token", self.settings.get("token", ())) if is_stated else []
+        self.token = tokens[0] if tokens else first_word(self.agent)
         with checked_arguments():
-            if token in {"", EVERYBODY, BROWSER}:
-                raise ConfigurationError(f"--agent {agent!r}: give the product token of a crawler, as in 'ExampleBot'")
+            if self.token in {"", EVERYBODY, BROWSER}:
+                agent = f"--agent {self.agent!r}"
+                raise ConfigurationError(f"{agent}: give the product token of a crawler, as in 'ExampleBot'")
             with warnings.catch_warnings(action="ignore", category=PolitesseWarning):  # USER_AGENT lacks the token
-                Identity.of(USER_AGENT, token)
-            shared = stated.get("fleet") or (None if fleet is None else FleetOptions(fleet))
+                Identity.of(USER_AGENT, self.token)
+            shared = self.settings.get("fleet") or (None if self.fleet is None else FleetOptions(self.fleet))
             if shared is not None:
-                shared = replace(shared, url=fleet or shared.url, prefix=prefix or shared.prefix)
-            return cls(token, timeout_s, store, shared, stated)
+                shared = replace(shared, url=self.fleet or shared.url, prefix=self.fleet_prefix or shared.prefix)
+            self.shared = shared
 
     def fetch_options(self, max_body_bytes: int = MIN_BODY_BYTES) -> FetchOptions:
         """Return the options of a fetch within the timeout."""
@@ -197,7 +189,7 @@ class GateOptions:
 
     def arguments(self, **replaced: object) -> dict[str, Any]:
         """Return the arguments of the gate: those of --config, with the command's options in their place."""
-        given = {"store": self.store, "fleet": self.fleet, "fetch": self.fetch_options(), **replaced}
+        given = {"store": self.store, "fleet": self.shared, "fetch": self.fetch_options(), **replaced}
         stated = {name: value for name, value in given.items() if value is not None}
         return {**self.settings, **stated}
 
@@ -292,12 +284,23 @@ def run(command: Coroutine[Any, Any, int]) -> NoReturn:
 
 
 def awaited(command: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., NoReturn]:
-    """Return a function for typer that calls a coroutine function, a command, by ``run``."""
+    """Return a function for typer that calls a coroutine function, a command, by ``run``.
+
+    A parameter whose type is a dataclass stands for the fields of the dataclass: each field is an option.
+    """
+    given = signature(command, eval_str=True).parameters
+    kinds = {name: one.annotation for name, one in given.items()}
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
+    fields = {name: signature(group, eval_str=True).parameters for name, group in groups.items()}
 
     @wraps(command)
-    def call(*given: Any, **named: Any) -> NoReturn:  # noqa: ANN401 - the arguments of any command
-        run(command(*given, **named))
+    def call(**named: Any) -> NoReturn:  # noqa: ANN401 - the arguments of any command
+        for name, group in groups.items():
+            named[name] = group(**{field: named.pop(field) for field in fields[name]})
+        run(command(**named))
 
+    options = [option for name, one in given.items() for option in fields.get(name, {name: one}).values()]
+    call.__signature__ = Signature([one.replace(kind=one.KEYWORD_ONLY) for one in options])  # type: ignore[attr-defined]
     return call
 
 

@@ -30,7 +30,6 @@ from politesse import CacheOptions, Gatekeeper, PacingOptions, PoliteQueue
 from politesse.cli import crawl_command
 from politesse.cli.demo import LittleWeb
 from politesse.cli.demo.sites import TOKEN
-from politesse.cli.running import GateOptions
 from politesse.integrations.warc import WarcFile
 from politesse.page.html import MAX_BYTES
 from tests.support.tiers import first_of
@@ -370,8 +369,7 @@ async def test_the_command_that_goes_on_has_the_same_options(tmp_path: Path) -> 
 
 
 async def test_without_same_host_a_crawl_ends_after_a_thousand_pages() -> None:
-    options = GateOptions.of("ExampleBot", 30.0)
-    make = partial(crawl_command.CrawlPlan, ["http://a.example/"], options, AGENT, 20)
+    make = partial(crawl_command.CrawlPlan, ["http://a.example/"], AGENT)
     assert make(same_host=False, max_pages=None).max_pages == 1_000
     assert make(same_host=True, max_pages=None).max_pages is None
     assert make(same_host=False, max_pages=7).max_pages == 7
