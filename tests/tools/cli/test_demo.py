@@ -12,8 +12,8 @@ from rich.console import Console
 
 from politesse import FetchOptions, Gatekeeper
 from politesse.cli import demo
-from politesse.cli.demo import CACHE, PACING, run, view
-from politesse.cli.demo.view import SHOWN
+from politesse.cli.demo import CACHE, PACING, report, run
+from politesse.cli.demo.report import SHOWN
 from politesse.fetch import AiohttpFetcher
 from politesse.options import SharedPacer
 from politesse.ports import FetchFault, FetchRequest, FetchResponse, FetchResult
@@ -161,8 +161,8 @@ async def test_a_crawl_that_stands_still_is_ended_and_is_no_success(monkeypatch:
         def __init__(self, user_agent: str, *, fetch: object, **options: Any) -> None:
             super().__init__(user_agent, fetcher=Silent(), **options)
 
-    monkeypatch.setattr(view, "_STALLED_S", 0.2)
-    monkeypatch.setattr(view, "_LINE_EVERY_S", 0.1)
+    monkeypatch.setattr(report, "_STALLED_S", 0.2)
+    monkeypatch.setattr(report, "_LINE_EVERY_S", 0.1)
     code, out = await _demo(SilentGate)
     assert code == 1
     assert "saw no request" in out

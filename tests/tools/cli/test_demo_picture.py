@@ -12,8 +12,7 @@ from xml.etree import ElementTree as ET
 from rich.console import Console
 
 from politesse.cli.demo import PACING, TASKS, LittleWeb
-from politesse.cli.demo.report import OWN_FLOOR, Row
-from politesse.cli.demo.view import conclude, introduce
+from politesse.cli.demo.report import OWN_FLOOR, Row, conclude, introduce
 from tests.tools.cli.test_demo import ORIGINS, Line, table_of
 
 DOCS: Final = Path(__file__).parents[3] / ".docs"

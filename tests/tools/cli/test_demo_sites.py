@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from politesse.cli.demo.report import OWN_FLOOR, Row, audit, exit_code
+from politesse.cli.demo.report import OWN_FLOOR, Row, audit, exit_code, table
 from politesse.cli.demo.sites import BLUEPRINTS, TOKEN, Blueprint, Page, Site, make_sites
-from politesse.cli.demo.view import table
 from politesse.robots import RobotsTxt
 from politesse.testing import Exchange
 from tests.rules.properties import reference

@@ -3,8 +3,7 @@
 ::
 
     sites     the web: nine origins, their pages and links
-    report    the sums of the logs, and violations found by the judge of politesse.testing
-    view      the table
+    report    the sums of the logs, the violations found by the judge of politesse.testing, and the table
 
 This module serves the web on loopback, and crawls it. The servers share no code with the crawler and its gate.
 """
@@ -24,9 +23,8 @@ import aiohttp
 
 from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
 from politesse._base.constants import ROBOTS_TXT
-from politesse.cli.demo.report import MIN_LIFETIME_S, RETRY_MIN_S, Row, audit, exit_code
+from politesse.cli.demo.report import MIN_LIFETIME_S, RETRY_MIN_S, Row, audit, conclude, exit_code, introduce, watch
 from politesse.cli.demo.sites import BLUEPRINTS, TOKEN, Page, Site, make_sites
-from politesse.cli.demo.view import conclude, introduce, watch
 from politesse.testing import Call, Exchange, Fault, HostileServer
 from politesse.testing.hostile import response
 
