@@ -111,7 +111,7 @@ class CrawlRecords:
     """Writes and counts the records of ``queue.crawl``, and a record "left" for each remaining URL.
 
     Args:
-        file: gets the records, or None.
+        file: gets the records, or None. It is an attribute, too.
         watched: the URLs that ``denied`` may list.
 
     Attributes:
@@ -122,23 +122,13 @@ class CrawlRecords:
     """
 
     def __init__(self, file: RecordFile | OutputWriter | None, watched: Iterable[str] = ()) -> None:
-        self._file = file
+        self.file = file
         self._watched = frozenset(watched)
         self._error: OSError | None = None  # the error of an earlier write to the archive
         self.counts: Counter[str] = Counter()
         self.denied: list[str] = []
         self.first_failure: str = ""
         self.recent: deque[tuple[str, str]] = deque(maxlen=_RECENT)
-
-    async def make_room(self) -> None:
-        """Wait for a slow reader of the records; raises OSError."""
-        if self._file is not None:
-            await self._file.make_room()
-
-    async def flush(self) -> None:
-        """Wait until everything is written; raises OSError."""
-        if self._file is not None:
-            await self._file.flush()
 
     async def add_to(self, archive: WarcFile, response: ClientResponse, body: bytes, *, truncated: bool) -> None:
         """Write a page to the archive. An OSError ends the crawl, like a record that cannot be written."""
@@ -152,8 +142,8 @@ class CrawlRecords:
         """Write and count a record; raises OSError, including an earlier error of the archive."""
         if self._error is not None:
             raise self._error
-        if self._file is not None:
-            self._file.add(json.dumps(record).encode() + b"\n")
+        if self.file is not None:
+            self.file.add(json.dumps(record).encode() + b"\n")
         url, outcome = record["url"], record["outcome"]
         if outcome == "failed":
             self.first_failure = self.first_failure or f"{printable(url):.200} {record['error']}"
@@ -395,11 +385,7 @@ async def crawl(ctx: typer.Context, plan: CrawlPlan) -> int:
         run = CrawlRun(plan, err, records, given)
         code = 0
         try:
-            await run.crawl()
-            await run.record_left()
-            is_done = not (records.counts["failed"] or records.counts["given-up"] or records.denied or run.is_stopped)
-            code = 0 if is_done else 1
-            code = _REFUSED if records.counts["refused"] else code
+            code = await run.crawl()
         except asyncio.CancelledError:
             run.ending = _INTERRUPTED
             with suppress(OSError):
@@ -447,8 +433,8 @@ class CrawlRun:
         self._report = CrawlReport()
         self.ending: str = ""
 
-    async def crawl(self) -> None:
-        """Crawl to the end; raises OSError if a record cannot be written."""
+    async def crawl(self) -> int:
+        """Crawl to the end, and return the exit code; raises OSError if a record cannot be written."""
         plan = self._plan
         fetch, resolver = plan.options.fetch_options(), None
         # The addresses behind a proxy cannot be checked.
@@ -485,6 +471,11 @@ class CrawlRun:
             self.ending = _INTERRUPTED
         elif self._left:
             self.ending = endings.get(self._report.stopped_by, "stopped")
+        await self.record_left()
+        counts, is_stopped = self._records.counts, self._report.stopped_by == "stop"
+        if counts["refused"]:
+            return _REFUSED
+        return int(bool(counts["failed"] or counts["given-up"] or self._records.denied or is_stopped))
 
     async def _crawl_queue(self, gate: Gatekeeper, queue: PoliteQueue[str], web: PoliteSession) -> CrawlReport:
         """Crawl the pages of the queue within the plan's limits."""
@@ -525,14 +516,10 @@ class CrawlRun:
         """Record the remaining URLs once, unless a journal keeps them; raises OSError."""
         while self._left and self._plan.journal is None:
             self._records.add({"url": self._left.pop(), "outcome": "left"})
-        with suppress(TimeoutError):  # if nobody reads the output
-            async with asyncio.timeout(_LAST_WRITE_S if self.ending == _INTERRUPTED else None):
-                await self._records.flush()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a watcher has stopped the crawl."""
-        return self._report.stopped_by == "stop"
+        if self._records.file is not None:
+            with suppress(TimeoutError):  # if nobody reads the output
+                async with asyncio.timeout(_LAST_WRITE_S if self.ending == _INTERRUPTED else None):
+                    await self._records.file.flush()
 
     def _finished(self) -> tuple[CrawlCounts, int]:
         """Return the counts of the outcomes, and how many URLs are left."""
@@ -620,10 +607,11 @@ class CrawlRun:
 
     async def _make_room(self) -> None:
         """Wait for a slow reader of the records, until the crawl is stopped: perhaps nobody reads them."""
-        while self._queue is not None and not self._queue.is_stopping:
+        file = self._records.file
+        while file is not None and self._queue is not None and not self._queue.is_stopping:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WRITE_S):
-                    await self._records.make_room()
+                    await file.make_room()
                     break
 
     async def _links(self, url: str, response: aiohttp.ClientResponse, body: bytes) -> list[str]:
