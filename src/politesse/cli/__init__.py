@@ -3,8 +3,8 @@
 ::
 
     app             the command line, which typer reads
-    check_command   check: a few URLs, with their pages and hosts; filter: any number, from standard input
-    file_commands   explain and lint: one robots.txt, line by line; diff: the differences between two
+    rules_commands  check: a few URLs, with their pages and hosts; filter: any number, from standard input;
+                    explain and lint: one robots.txt, line by line; diff: the differences between two
     crawl_command   crawls with PoliteQueue.crawl, and writes a line per URL
     watch_command   shows the hosts of a crawl that runs elsewhere; the option --watch of crawl
     progress        CrawlBar, a progress bar for programs that crawl; the table of the command

@@ -16,7 +16,7 @@ import typer
 from politesse import Origin, RobotsTxt
 from politesse._base.text import counted, printable
 from politesse.cli.console import as_text, errors, output, record_of, say, say_json, say_record
-from politesse.cli.file_commands import Agents, print_changes, tokens_of
+from politesse.cli.rules_commands import Agents, print_changes, tokens_of
 from politesse.cli.running import AsJson, checked_arguments
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.ledger import LedgerReader, Snapshot, verify
