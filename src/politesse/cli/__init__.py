@@ -6,7 +6,7 @@
     rules_commands  check: a few URLs, with their pages and hosts; filter: any number, from standard input;
                     explain and lint: one robots.txt, line by line; diff: the differences between two
     crawl_command   crawls with PoliteQueue.crawl, and writes a line per URL
-    watch_command   shows the hosts of a crawl that runs elsewhere; the option --watch of crawl
+    watch_command   shows the hosts of a crawl that runs elsewhere
     progress        CrawlBar, a progress bar for programs that crawl; the table of the command
     guide_command   the guides in politesse/guides
     audit_command   judges access logs and request logs

@@ -11,12 +11,12 @@ from politesse import __version__
 from politesse.cli import bot_command, fleet_command, ledger_command, store_command
 from politesse.cli.audit_command import audit
 from politesse.cli.console import output
-from politesse.cli.crawl_command import crawl
+from politesse.cli.crawl_command import WatchableCommand, crawl
 from politesse.cli.demo import run as run_demo
 from politesse.cli.guide_command import guide
 from politesse.cli.rules_commands import check, diff, explain_url, filter_urls, lint_all
 from politesse.cli.running import awaited, number_option
-from politesse.cli.watch_command import WatchableCommand, watch
+from politesse.cli.watch_command import watch
 from politesse.robots import IMPLEMENTATION
 
 if TYPE_CHECKING:

@@ -10,17 +10,19 @@ import sys
 import time
 import warnings
 from collections import Counter, deque
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import aiohttp
 import typer
+from typer.core import TyperCommand
 
 from politesse import FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession, __version__
-from politesse._base.text import counted, printable, shortened
+from politesse._base.text import counted, printable, public_url, shortened
 from politesse._gate.identity import Identity
 from politesse.cli.console import (
     BROKEN_PIPE,
@@ -48,7 +50,6 @@ from politesse.cli.running import (
     read_body,
     seconds_option,
 )
-from politesse.cli.watch_command import Watch, given_options, watched
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
 from politesse.fetch._addresses import SystemResolver, is_public
@@ -60,10 +61,11 @@ from politesse.queue._losses import MAX_LOSSES
 from politesse.queue._results import CrawlCounts, finished_words
 from politesse.queue._signals import gets_signals
 from politesse.queue._web import Limits, normal_form
+from politesse.watch import serve
+from politesse.watch._app import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterable, Mapping, Sequence
 
     from aiohttp import ClientResponse
     from rich.console import Console
@@ -89,6 +91,57 @@ _MAX_NAMED: Final = 10  # the summary names at most this many losses
 _MAX_HOST: Final = 40
 _RECENT: Final = 10
 _INTERRUPTED: Final = "interrupted"
+_GIVEN: Final = "politesse.given"
+
+
+class WatchableCommand(TyperCommand):
+    """A command whose ``--watch`` needs no port, and that can say which options it was given.
+
+    typer itself knows no option with a value that may be missing.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - the context of click
+        """Add the port that is missing, and keep the options for ``given_options``."""
+        given: list[str] = []
+        for place, word in enumerate(args):
+            given.append(word)
+            follows = args[place + 1] if place + 1 < len(args) else ""
+            if word == "--watch" and "--" not in given and not follows.isdecimal():
+                given.append(str(DEFAULT_PORT))
+        valued = {name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts}
+        ctx.meta[_GIVEN] = _options_of(given, valued)
+        parsed: list[str] = super().parse_args(ctx, given)
+        return parsed
+
+
+def _options_of(words: list[str], valued: Container[str]) -> list[list[str]]:
+    """Return the options among the words of a command line, each with its value; ``valued`` are those with a value."""
+    options, rest = list[list[str]](), iter(words)
+    for word in rest:
+        if word == "--":
+            break
+        if word.startswith("-") and word != "-":
+            options.append([word, next(rest, "")] if word in valued else [word])
+    return options
+
+
+def given_options(ctx: typer.Context, *but: str) -> list[str]:
+    """Return the options of a command line as they were given, except those in ``but``; URLs lose their passwords."""
+    options: list[list[str]] = ctx.meta[_GIVEN]
+    kept = [option for option in options if option[0].partition("=")[0] not in but]
+    return [public_url(word) if "://" in word else word for option in kept for word in option]
+
+
+@asynccontextmanager
+async def watched(gate: Gatekeeper, queue: PoliteQueue[Any], port: int | None, err: Console) -> AsyncGenerator[None]:
+    """Serve the watch of a crawl during the block, unless ``port`` is None, and print its URL; raises OSError."""
+    if port is None:
+        yield
+        return
+    token = token_urlsafe()
+    async with await serve(gate, queue, port=port, token=token) as server:
+        say(err, f"watch this crawl at {server.url}#token={token}")
+        yield
 
 
 class RecordFile:
@@ -290,7 +343,18 @@ class CrawlPlan:
     ] = None
     ledger: Annotated[Path | None, file_option("Record each decision and each request in this ledger.")] = None
     config: Config = None
-    watch: Watch = None
+    watch: Annotated[
+        int | None,
+        typer.Option(
+            "--watch",
+            metavar="[PORT]",
+            min=0,
+            max=65_535,
+            help="Show the hosts of the crawl on a page at this port of this machine, and steer the crawl from there. "
+            f"The command prints the URL of the page, with a secret token.  [default port: {DEFAULT_PORT}]",
+            show_default=False,
+        ),
+    ] = None
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as one JSON object instead, with the keys named above.")
     ] = False

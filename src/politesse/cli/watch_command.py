@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import parse_qs, urldefrag
 
@@ -12,35 +10,18 @@ import aiohttp
 import typer
 from rich.console import Group
 from rich.live import Live
-from typer.core import TyperCommand
 
-from politesse._base.text import counted, printable, public_url
+from politesse._base.text import counted, printable
 from politesse.cli.console import errors, output, say
 from politesse.cli.progress import host_table, rough, shown_line
 from politesse.errors import ConfigurationError, InvalidURL
-from politesse.watch import serve
-from politesse.watch._app import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Container, Mapping
+    from collections.abc import Mapping
 
-    from rich.console import Console, JustifyMethod
+    from rich.console import JustifyMethod
 
-    from politesse import Gatekeeper, PoliteQueue
 
-Watch = Annotated[
-    int | None,
-    typer.Option(
-        "--watch",
-        metavar="[PORT]",
-        min=0,
-        max=65_535,
-        help="Show the hosts of the crawl on a page at this port of this machine, and steer the crawl from there. The "
-        f"command prints the URL of the page, with a secret token.  [default port: {DEFAULT_PORT}]",
-        show_default=False,
-    ),
-]
-_GIVEN: Final = "politesse.given"
 _COLUMNS: Final[dict[str, tuple[JustifyMethod, int]]] = {  # with the number of cells; the rest is for the last one
     "host": ("left", 30),
     "phase": ("left", 7),
@@ -52,56 +33,6 @@ _LINES_OF_PIPE: Final = 50
 _EVERY_S: Final = 1.0
 _MALFORMED: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # the answer is no watch's
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
-
-
-class WatchableCommand(TyperCommand):
-    """A command whose ``--watch`` needs no port, and that can say which options it was given.
-
-    typer itself knows no option with a value that may be missing.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - the context of click
-        """Add the port that is missing, and keep the options for ``given_options``."""
-        given: list[str] = []
-        for place, word in enumerate(args):
-            given.append(word)
-            follows = args[place + 1] if place + 1 < len(args) else ""
-            if word == "--watch" and "--" not in given and not follows.isdecimal():
-                given.append(str(DEFAULT_PORT))
-        valued = {name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts}
-        ctx.meta[_GIVEN] = _options_of(given, valued)
-        parsed: list[str] = super().parse_args(ctx, given)
-        return parsed
-
-
-def _options_of(words: list[str], valued: Container[str]) -> list[list[str]]:
-    """Return the options among the words of a command line, each with its value; ``valued`` are those with a value."""
-    options, rest = list[list[str]](), iter(words)
-    for word in rest:
-        if word == "--":
-            break
-        if word.startswith("-") and word != "-":
-            options.append([word, next(rest, "")] if word in valued else [word])
-    return options
-
-
-def given_options(ctx: typer.Context, *but: str) -> list[str]:
-    """Return the options of a command line as they were given, except those in ``but``; URLs lose their passwords."""
-    options: list[list[str]] = ctx.meta[_GIVEN]
-    kept = [option for option in options if option[0].partition("=")[0] not in but]
-    return [public_url(word) if "://" in word else word for option in kept for word in option]
-
-
-@asynccontextmanager
-async def watched(gate: Gatekeeper, queue: PoliteQueue[Any], port: int | None, err: Console) -> AsyncGenerator[None]:
-    """Serve the watch of a crawl during the block, unless ``port`` is None, and print its URL; raises OSError."""
-    if port is None:
-        yield
-        return
-    token = token_urlsafe()
-    async with await serve(gate, queue, port=port, token=token) as server:
-        say(err, f"watch this crawl at {server.url}#token={token}")
-        yield
 
 
 async def watch(
