@@ -68,11 +68,6 @@ def errors() -> Console:
     return _PipeConsole(stderr=True)
 
 
-def plain(text: str, style: str = "") -> Text:
-    """Return text that rich prints literally: markup and emoji codes from a remote server have no effect."""
-    return Text(text, style=style)
-
-
 def say(console: Console, text: str | Text, style: str = "") -> None:
     """Print text literally, without folding its lines."""
     console.print(Text(text, style=style) if isinstance(text, str) else text, soft_wrap=True)

@@ -13,8 +13,9 @@ from importlib.resources import files
 from typing import Annotated, Final
 
 import typer
+from rich.text import Text
 
-from politesse.cli.console import output, plain, say
+from politesse.cli.console import output, say
 
 TOPICS: Final = (
     "asking",
@@ -80,7 +81,7 @@ def guide(
     command = shlex.split(os.environ.get("PAGER") or "less")
     fits = text.count("\n") < out.height
     if fits or not out.is_terminal or out.is_dumb_terminal or shutil.which(command[0]) is None:
-        out.print(plain(text), soft_wrap=True, end="")
+        out.print(Text(text), soft_wrap=True, end="")
         return
     os.environ.setdefault("LESS", _LESS)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # pydoc ignores the KeyboardInterrupt until the pager ends

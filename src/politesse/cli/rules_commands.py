@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import aiohttp
 import typer
+from rich.text import Text
 
 from politesse import AgentView, Dialect, Disallowed, InvalidURL, PoliteSession, RobotsTxt, Verdict
 from politesse._base.text import counted, printable
@@ -34,7 +35,6 @@ from politesse.cli.console import (
     errors,
     lines,
     output,
-    plain,
     read_start,
     record_of,
     say,
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from rich.console import Console
-    from rich.text import Text
 
     from politesse.robots import Group
     from politesse.status import HostStatus
@@ -172,7 +171,7 @@ def _explain(verdict: Verdict, out: Console) -> None:
     answer, *details = verdict.explain().splitlines()  # explain() has escaped these lines
     word, colon, url = answer.partition(":")
     undecided = verdict.reason in UNDECIDED
-    line = plain(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
+    line = Text(word + colon, "bold green" if verdict.allowed else "bold yellow" if undecided else "bold red")
     say(out, line.append(url, style="bold"))
     say(out, "\n".join(details))
 
@@ -331,14 +330,14 @@ class Tally:
             where = verdict.url if verdict.source is None else verdict.source.robots_url
             self.reasons[printable(where[:_MAX_SHOWN])] = reason_of(verdict)
 
-    def summary(self) -> Text:
+    def summary(self) -> str:
         """Return the tally as one line, and below it the reasons why some URLs could not be decided."""
         elapsed_s = time.monotonic() - self.started_mono
         counts = ", ".join(f"{self.counts[answer]:,} {answer}" for answer in (_ALLOWED, _DISALLOWED, _UNDECIDED))
         judged, ending = counted(self.counts.total(), "URL"), self.ending and f"; {self.ending}"
         reasons = [f"\n  {where}: {reason}" for where, reason in self.reasons.items()]
         more = ["\n  ..."] if len(reasons) == _MAX_REASONS else []
-        return plain("".join([f"{judged} in {elapsed_s:.1f} s: {counts}{ending}", *reasons, *more]))
+        return "".join([f"{judged} in {elapsed_s:.1f} s: {counts}{ending}", *reasons, *more])
 
 
 async def filter_urls(
@@ -541,7 +540,7 @@ def _print_file(explanation: Explanation, body: bytes, out: Console) -> None:
     for number, row in enumerate(rows, 1):
         mark = marks.get(number, " ")
         shown = printable(row[:_MAX_ROW].replace("\t", " ")) + ("..." if len(row) > _MAX_ROW else "")
-        line = plain(f"{mark} {number:>{len(str(len(rows)))}}  {shown}".rstrip(), _STYLES.get(mark, "dim"))
+        line = Text(f"{mark} {number:>{len(str(len(rows)))}}  {shown}".rstrip(), _STYLES.get(mark, "dim"))
         if number in remarks:
             line.append(f"   <- {remarks[number]}")
         say(out, line)
@@ -578,7 +577,7 @@ def _in_one_line(answer: _Explained, first: _Explained) -> Text:
     verdict = answer.verdict
     mark = " " if verdict.allowed is first.verdict.allowed else "*"
     word = "allowed" if verdict else "disallowed"
-    line = plain(f"{mark} {answer.dialect.value:<{_WIDEST}}  ")
+    line = Text(f"{mark} {answer.dialect.value:<{_WIDEST}}  ")
     line.append(f"{word:<10}", "bold green" if verdict else "bold red")
     rule = verdict.rule
     why = verdict.reason.value if rule is None else f"line {rule.line}, {printable(str(rule)[:_MAX_ROW])}"
@@ -665,12 +664,12 @@ async def lint_all(
             if as_json:
                 say_json(out, {"file": name} | asdict(found))
                 continue
-            line = plain(f"{printable(name)}:{found.line}:{found.column}: ")
+            line = Text(f"{printable(name)}:{found.line}:{found.column}: ")
             line.append(f"{found.severity}:", _SEVERITIES[found.severity])
             line.append(f" {found.message} [{found.code}]")
             say(out, line)
     if not as_json:
-        err.print(plain(", ".join(f"{severity}s: {counts[severity]}" for severity in Severity)))
+        err.print(Text(", ".join(f"{severity}s: {counts[severity]}" for severity in Severity)))
     if unread:
         return 2
     return 1 if counts[Severity.ERROR] else 0
