@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from collections import Counter, deque
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
@@ -144,20 +144,12 @@ async def watched(gate: Gatekeeper, queue: PoliteQueue[Any], port: int | None, e
         yield
 
 
-class RecordFile:
+class RecordFile(OutputWriter):
     """A file of records. Each record is written before the crawl continues, so a killed process loses no record."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def add(self, octets: bytes, /) -> None:
+    def add(self, octets: bytes) -> None:
         """Write octets; raises OSError."""
         write_all(self._fd, octets)
-
-    async def make_room(self) -> None:
-        """Return at once, because no octets are pending."""
-
-    flush = make_room
 
 
 class CrawlRecords:
@@ -174,7 +166,7 @@ class CrawlRecords:
         recent: the last outcomes, the newest first, each as a word and a URL.
     """
 
-    def __init__(self, file: RecordFile | OutputWriter | None, watched: Iterable[str] = ()) -> None:
+    def __init__(self, file: OutputWriter | None, watched: Iterable[str] = ()) -> None:
         self.file = file
         self._watched = frozenset(watched)
         self._error: OSError | None = None  # the error of an earlier write to the archive
@@ -223,16 +215,13 @@ def archive_of(path: Path | None) -> AbstractAsyncContextManager[WarcFile | None
 
 
 @contextmanager
-def opened(path: Path | None, *, append: bool = False) -> Generator[RecordFile | OutputWriter | None, None, None]:
+def opened(path: Path | None, *, append: bool = False) -> Generator[OutputWriter | None, None, None]:
     """Open the file of the records, or standard output for ``-``; empty the file unless ``append``. Raises OSError."""
     if path is None:
         yield None
     elif str(path) == STANDARD:
-        writer = OutputWriter(descriptor(sys.stdout))
-        try:
+        with closing(OutputWriter(descriptor(sys.stdout))) as writer:
             yield writer
-        finally:
-            writer.close()
     else:
         with path.open("ab" if append else "wb", buffering=0) as file:
             yield RecordFile(file.fileno())

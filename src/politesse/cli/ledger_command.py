@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -24,8 +24,6 @@ from politesse.ledger._ledger import content_read
 from politesse.origin import split
 from politesse.robots.changes import FileStatement, RobotsChange, RobotsDiff, answer_of
 from politesse.verdict import ALLOWING, AccessResult, Reason, utc
-
-T = TypeVar("T")
 
 _BY_RULES: Final = {Reason.ALLOW_RULE, Reason.DISALLOW_RULE, Reason.NO_RULE}
 _BY_COPY: Final = _BY_RULES | {Reason.UNAVAILABLE, Reason.FORBIDDEN, Reason.UNREACHABLE, Reason.TOO_MANY_REQUESTS}
@@ -106,10 +104,9 @@ async def show(
         return "" if not is_shown else json.dumps(row) if as_json else _line(row["content"])
 
     with LedgerReader(ledger) as reader:
-        async for line in _rows(reader, line_of):
-            if line:
-                shown += 1
-                say(out, line)
+        async for line in _lines(reader, line_of):
+            shown += 1
+            say(out, line)
     if not shown and not as_json:
         say(out, "nothing was found", "yellow")
     return 0 if shown else 1
@@ -186,15 +183,16 @@ def _host_of(url: str) -> str:
         return ""
 
 
-async def _rows(ledger: LedgerReader, read: Callable[[dict[str, Any]], T]) -> AsyncGenerator[T, None]:
-    """Read the rows as ``--json`` prints them; raises a StoreError that names a row that cannot be read."""
+async def _lines(ledger: LedgerReader, line_of: Callable[[dict[str, Any]], str]) -> AsyncGenerator[str, None]:
+    """Yield the lines of the rows, each as ``--json`` prints it; raises a StoreError that names a damaged row."""
     for count, (file, row) in enumerate(ledger.rows()):
         if count % _TOGETHER == 0:
             await asyncio.sleep(0)
         with ledger.blaming(file, row.number):
             found = {"file": file, "row": row.number, "kind": row.kind, "content": content_read(row)}
-            result = read(found | {"hash": row.hash.hex()})
-        yield result
+            line = line_of(found | {"hash": row.hash.hex()})
+        if line:
+            yield line
 
 
 def _line(content: dict[str, Any]) -> str:
@@ -220,7 +218,7 @@ async def _export(path: Path, target: Path) -> int:
             digest = row["content"].get("digest") if row["kind"] == "snapshot" else None
             return json.dumps(row | ({} if digest is None else as_text(ledger.body(row["file"], digest) or b"")))
 
-        async for line in _rows(ledger, line_of):
+        async for line in _lines(ledger, line_of):
             file.write(line + "\n")
             written += 1
     say(errors(), f"{counted(written, 'row')} written")
