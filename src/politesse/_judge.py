@@ -334,37 +334,29 @@ class TraceJudge:
         fetched_for = self._redirected.get((origin, target)) if self._redirected else None
         first = fetched_for.popleft() if fetched_for else None
         if first is not None or target == ROBOTS_TXT:
-            found = self._fetching(exchange, host, robots if first is None else None)
+            found = self._fetching(exchange, robots, is_target=first is not None)
         else:
-            found = self._requesting(exchange, host, robots, target)
+            found = self._requesting(exchange, robots, target)
         complaints = (*self._logged(exchange), *found)
         violations = [Violation(kind, exchange.url, detail, missing_s) for kind, detail, missing_s in complaints]
-        self._note(exchange, host, robots, first, is_robots=target == ROBOTS_TXT)
+        self._note(exchange, robots, first, is_robots=target == ROBOTS_TXT)
         self._forget()
         return violations
 
-    def _note(
-        self,
-        exchange: Exchange,
-        host: _HostHistory,
-        robots: _RobotsHistory,
-        first: _Redirect | None,
-        *,
-        is_robots: bool,
-    ) -> None:
+    def _note(self, exchange: Exchange, robots: _RobotsHistory, first: _Redirect | None, *, is_robots: bool) -> None:
         """Note a judged exchange; ``first`` is the redirect that led to this exchange, or None."""
         if first is not None:
             self._note_target(exchange, *first)
             if is_robots and _opens(exchange.status):
                 robots.opened.add(exchange.ended)
         elif is_robots:
-            self._note_robots(exchange, host, robots)
+            self._note_robots(exchange, robots)
         else:
-            host.page_ended = max(host.page_ended, exchange.ended)
+            robots.host.page_ended = max(robots.host.page_ended, exchange.ended)
         # A Retry-After of a page counts with any status. A Retry-After of a robots.txt counts only with 429 and 503:
         # after any other status, the cache itself decides when to fetch robots.txt again.
         if exchange.retry_after_s is not None and (not is_robots or exchange.status in CLOSING):
-            host.close(exchange.ended, exchange.retry_after_s, is_fetch=is_robots or first is not None)
+            robots.host.close(exchange.ended, exchange.retry_after_s, is_fetch=is_robots or first is not None)
 
     def _forget(self) -> None:
         """Forget the hosts that were requested least recently, and the oldest redirects, if there are too many."""
@@ -382,8 +374,9 @@ class TraceJudge:
         if agent is not None and exchange.agent is not None and agent(exchange.agent) is None:
             yield Kind.AGENT, f"{exchange.agent!r:.100}", 0.0
 
-    def _fetching(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory | None) -> Found:
-        """Yield the violations of a request for robots.txt; ``robots`` is None for the target of a redirect."""
+    def _fetching(self, exchange: Exchange, robots: _RobotsHistory, *, is_target: bool) -> Found:
+        """Yield the violations of a request for robots.txt, or for the target of its redirect."""
+        host = robots.host
         early_s = host.not_before(exchange.started, is_fetch=True) - exchange.started
         if early_s > self._promises.wall_slack_s:
             yield Kind.RETRIED_EARLY, f"{early_s:.3f} s before", early_s
@@ -391,7 +384,7 @@ class TraceJudge:
         # If a request has no end, the crawler gave it up at an unknown time; the start then counts as the end.
         ended = exchange.ended if isfinite(exchange.ended) else exchange.started
         host.fetches_ended = [*host.fetches_ended[-_FIRST_FETCHES + 1 :], ended]
-        if robots is None:
+        if is_target:
             return
         since_s, least_s = exchange.started - robots.last_started, self._promises.min_refetch_s
         if since_s < least_s - self._promises.wall_slack_s:
@@ -413,9 +406,9 @@ class TraceJudge:
         elif len(recent) == _FIRST_FETCHES and gap_s < delay_s - slack_s:
             yield Kind.ROBOTS_GAP, f"{gap_s:.4f} s after its end, not {delay_s:g}", delay_s - gap_s
 
-    def _requesting(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory, target: str) -> Found:
+    def _requesting(self, exchange: Exchange, robots: _RobotsHistory, target: str) -> Found:
         """Yield the violations of a request for a page."""
-        promises, started = self._promises, exchange.started
+        promises, started, host = self._promises, exchange.started, robots.host
         known = robots.opened.last(started + promises.slack_s)
         if robots.last_started == NEVER and not robots.opened.times:
             if self._is_whole:
@@ -457,7 +450,7 @@ class TraceJudge:
         if not all(one.open_at(started) or one.open_at(started + promises.slack_s) for one in expected):
             yield Kind.VISIT_TIME, "", 0.0
 
-    def _note_robots(self, exchange: Exchange, host: _HostHistory, robots: _RobotsHistory) -> None:
+    def _note_robots(self, exchange: Exchange, robots: _RobotsHistory) -> None:
         """Note whether a robots.txt, or its absence, opens its site."""
         if robots.last_started == NEVER and not self._is_whole:
             robots.opened.add(exchange.started)
@@ -468,7 +461,7 @@ class TraceJudge:
         if _opens(exchange.status):
             robots.opened.add(exchange.ended)
             if not was_open:
-                host.robots_ended.add(exchange.ended)
+                robots.host.robots_ended.add(exchange.ended)
         self._follow(exchange, robots, exchange.ended)
 
     def _note_target(self, exchange: Exchange, robots: _RobotsHistory, provisional: float) -> None:
