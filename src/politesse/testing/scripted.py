@@ -208,7 +208,13 @@ class ScriptedFetcher:
         if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
             answer = answer[min(self._given[key], len(answer) - 1)]
             self._given[key] += 1
-        return _result(answer, request)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, int):
+            return FetchResponse(answer, request.url, conditional=request.validators is not None)
+        if isinstance(answer, str | bytes):
+            return FetchResponse(200, request.url, body=answer.encode() if isinstance(answer, str) else answer)
+        return answer
 
     async def aclose(self) -> None:
         """Record that the fetcher was closed."""
@@ -220,17 +226,6 @@ Answer = str | bytes | int | FetchResponse | FetchFault | Exception
 
 def _key(request: FetchRequest) -> str:
     return str(request.origin) if request.path == ROBOTS_TXT else request.url
-
-
-def _result(answer: Answer, request: FetchRequest) -> FetchResult:
-    url = request.url
-    if isinstance(answer, str | bytes):
-        return FetchResponse(200, url, body=answer.encode() if isinstance(answer, str) else answer)
-    if isinstance(answer, int):
-        return FetchResponse(answer, url, conditional=request.validators is not None)
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 class ScriptedResolver:
