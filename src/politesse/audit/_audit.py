@@ -359,11 +359,11 @@ class Audit:
     def counts(self) -> dict[str, int]:
         """Return the number of lines and requests that were read, and how often each note applies."""
         sums = {"lines": self._reader.lines, "requests": sum(host.requests for host in self._hosts.values())}
-        return sums | {str(note): count for note, count in self._reader.notes.items()}
+        return sums | {str(note): count for note, (count, _) in self._reader.notes.items()}
 
     def notes(self) -> list[str]:
         """Return the limits of the logs, each with its count and first example."""
-        return [f"{note}: {count:,}, first {self._reader.examples[note]}" for note, count in self._reader.notes.items()]
+        return [f"{note}: {count:,}, first {first}" for note, (count, first) in self._reader.notes.items()]
 
     def _judge(self, agent: str) -> TraceJudge:
         options, slack_s = self._options, self._reader.slack_s
@@ -394,8 +394,8 @@ class Audit:
     def _check(self, names: str) -> None:
         """Raise LogError if the logs prove nothing, or were not read to their ends."""
         reader = self._reader
-        if reader.notes[Note.FAULT]:
-            raise LogError(reader.examples[Note.FAULT])
+        if Note.FAULT in reader.notes:
+            raise LogError(reader.notes[Note.FAULT][1])
         if not reader.lines:
             raise LogError(f"{names} is empty: it proves nothing")
         if not self._hosts:

@@ -355,8 +355,7 @@ class LogReader:
     Attributes:
         lines: the number of lines so far, or of records of a WARC file.
         others: how often each User-Agent of another crawler occurs.
-        notes: how often each note applies.
-        examples: the first example of each note.
+        notes: how often each note applies, and its first example.
         slack_s: the possible error of the times, in seconds.
 
     Raises:
@@ -366,8 +365,7 @@ class LogReader:
     def __init__(self, options: AuditOptions) -> None:
         self.lines = 0
         self.others: Counter[str] = Counter()
-        self.notes: Counter[Note] = Counter()
-        self.examples: dict[Note, str] = {}
+        self.notes: dict[Note, tuple[int, str]] = {}
         self.slack_s = LATE_S if options.slack_s is None else options.slack_s
         self._options = options
         self._token_of = lru_cache(_MAX_AGENTS)(token_finder(options.agents))
@@ -384,8 +382,8 @@ class LogReader:
 
     def note(self, note: Note, example: str) -> None:
         """Count a note; keep its first example."""
-        self.notes[note] += 1
-        self.examples.setdefault(note, shortened(example, 300))
+        count, first = self.notes.get(note) or (0, shortened(example, 300))
+        self.notes[note] = count + 1, first
 
     def requests(self, names: Sequence[str], wrap: Callable[[FileIO], Any]) -> Iterator[Request]:
         """Yield the requests of all logs, merged in the order of their starts.
