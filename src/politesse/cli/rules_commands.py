@@ -655,8 +655,8 @@ async def lint_all(
     for source in sources:
         try:
             name, body, origin = await read_robots(options, source, dialect)
-        except (OSError, InvalidURL) as error:
-            say(err, f"politesse: {printable(source)}: {printable(problem_of(source, error))}", "red")
+        except OSError as error:
+            say(err, f"politesse: {printable(str(error))}", "red")
             unread = True
             continue
         for found in lint(body, dialect, origin=origin):
@@ -676,23 +676,22 @@ async def lint_all(
 
 
 async def read_robots(options: GateOptions, source: str, dialect: Dialect) -> tuple[str, bytes, Origin | None]:
-    """Return the name, the robots.txt and the origin of a source; raises OSError and InvalidURL."""
-    if _URL.match(source) is None:
-        return source, await read_start(source, MAX_READ_BYTES), None
-    origin = Origin.of(source)
-    fetch = OneFetch(options, max_body_bytes=MAX_READ_BYTES)
-    async with options.gate(fetch, dialect) as gate:
-        verdict = await gate.check(f"{origin}/")
+    """Return the name, the robots.txt and the origin of a source; raises OSError with the source and the problem."""
+    try:
+        if _URL.match(source) is None:
+            return source, await read_start(source, MAX_READ_BYTES), None
+        origin = Origin.of(source)
+        fetch = OneFetch(options, max_body_bytes=MAX_READ_BYTES)
+        async with options.gate(fetch, dialect) as gate:
+            verdict = await gate.check(f"{origin}/")
+    except FileNotFoundError as error:
+        problem = f"no such file; for the robots.txt of a site, write https://{source}"
+        raise OSError(f"{source}: {problem}") from error
+    except (OSError, InvalidURL) as error:
+        raise OSError(f"{source}: {getattr(error, 'strerror', None) or error}") from error
     if not _has_file(verdict):
-        raise OSError(reason_of(verdict))
+        raise OSError(f"{source}: {reason_of(verdict)}")
     return origin.robots_url, fetch.body, origin
-
-
-def problem_of(source: str, error: OSError | InvalidURL) -> str:
-    """Return why a source cannot be read."""
-    if isinstance(error, FileNotFoundError):
-        return f"no such file; for the robots.txt of a site, write https://{source}"
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 _MAX_AGENTS: Final = 10
@@ -736,10 +735,7 @@ async def diff(
     files: list[RobotsTxt] = []
     options = GateOptions(config=config)
     for source in (before, after):
-        try:
-            _, body, _ = await read_robots(options, source, Dialect.RFC9309)
-        except (OSError, InvalidURL) as error:
-            raise ConfigurationError(f"{source}: {problem_of(source, error)}") from error
+        _, body, _ = await read_robots(options, source, Dialect.RFC9309)
         files.append(RobotsTxt.parse(body))
     compared = RobotsDiff(files[0], files[1], tokens)
     changes = list(compared.changes())
