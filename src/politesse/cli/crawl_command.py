@@ -57,8 +57,7 @@ from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
 from politesse.queue import CrawlReport
-from politesse.queue._losses import MAX_LOSSES
-from politesse.queue._results import CrawlCounts, finished_words
+from politesse.queue._results import MAX_LOSSES, CrawlCounts, finished_words
 from politesse.queue._signals import gets_signals
 from politesse.queue._web import Limits, normal_form
 from politesse.watch import serve

@@ -12,16 +12,15 @@ The modules of this folder::
         _sitemap_file.py  reads a sitemap file
       _signals.py       ends a crawl in order at SIGINT and SIGTERM
       _web.py           the clients, limits, links and seen URLs of a crawl
-    _losses.py          the URLs that a crawl loses, by site
-    _results.py         turns, pages, counts and errors
+    _results.py         turns, pages, counts, losses and errors
 """
 
-from politesse.queue._losses import Loss
 from politesse.queue._queue import PoliteQueue
 from politesse.queue._results import (
     CrawlPage,
     CrawlProgress,
     CrawlReport,
+    Loss,
     PageFailed,
     QueueClosed,
     QueuedTurn,

@@ -39,7 +39,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 from weakref import WeakSet
 
 from cachetools import LRUCache
@@ -61,8 +61,15 @@ from politesse.queue._hosts import (
     StallWatch,
     Trail,
 )
-from politesse.queue._losses import Loss, lost_by
-from politesse.queue._results import QueueClosed, QueuedTurn, QueueStatistics, is_given_up, outside_of_loop
+from politesse.queue._results import (
+    Loss,
+    QueueClosed,
+    QueuedTurn,
+    QueueStatistics,
+    is_given_up,
+    lost_by,
+    outside_of_loop,
+)
 from politesse.queue._robots import CLOSURES, MAX_FETCHING, Patience, RobotsPrefetcher
 from politesse.verdict import WORDS, Bound, NotYet, Reason, Verdict, utc
 
@@ -72,6 +79,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
+    from politesse.queue._crawl import Crawl
     from politesse.queue._journal import Journal, JournalRow
 
 Item = TypeVar("Item")
@@ -126,9 +134,7 @@ class Dispatcher(Generic[Item]):
         refused: how many URLs were refused.
         given_up: how many of the refused URLs were given up because of a wait.
         consumers: the tasks that have taken a turn.
-        admit: the ``admit`` of the running crawl; None without a crawl.
-        note_refusal: the function of the running crawl that is called with each refusal, and the Unix time of the last
-            progress of its host; None without a crawl.
+        crawl: the running crawl, which admits new URLs and notes each refusal; None without a crawl.
         journal: records each change; None for no journal.
     """
 
@@ -169,8 +175,7 @@ class Dispatcher(Generic[Item]):
         self.under_way: dict[int, str] = {}
         self.closed: bool = False
         self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
-        self.admit: Callable[[str], bool] | None = None
-        self.note_refusal: Callable[[Verdict, float], None] | None = None
+        self.crawl: Crawl[Item, Any] | None = None
         self._failure: BaseException | None = None
         self._finished = asyncio.Event()
         self._finished.set()
@@ -368,7 +373,7 @@ class Dispatcher(Generic[Item]):
 
     def _is_seen(self, url: str) -> bool:
         """Return whether the running crawl has seen ``url``; if not, mark it as seen. False without a crawl."""
-        return self.admit is not None and not self.admit(url)
+        return self.crawl is not None and not self.crawl.admit(url)
 
     def add(
         self,
@@ -750,8 +755,8 @@ class Dispatcher(Generic[Item]):
         finally:
             if self.journal is not None:
                 self.journal.ended(queued)  # the journal notes the end after the URLs that on_disallowed has put
-            if self.note_refusal is not None:
-                self.note_refusal(verdict, self._progress_wall(host))
+            if self.crawl is not None:
+                self.crawl.note_refusal(verdict, self._progress_wall(host))
             self._finish_if_done()
 
     def _note_answer(self, queued: QueuedUrl[Item]) -> None:

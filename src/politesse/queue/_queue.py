@@ -18,7 +18,7 @@ from politesse.queue._dispatch import Dispatcher, QueueTurn, described, statisti
 from politesse.queue._results import Item, QueueStatistics
 from politesse.queue._signals import SignalStop
 from politesse.queue._sitemaps import put_sitemaps
-from politesse.queue._web import AiohttpStyle, CrawlOptions, HttpxStyle, Limits, Seen, check_callback, client_of
+from politesse.queue._web import AiohttpStyle, HttpxStyle, Limits, Seen, check_callback, client_of
 from politesse.verdict import utc
 
 if TYPE_CHECKING:
@@ -123,7 +123,6 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         if retry_failed and journal is None:
             raise ConfigurationError("retry_failed=True needs a journal, which knows the URLs that failed")
         self._gate = gate
-        self._crawl: Crawl[Item, Any] | None = None
         self._dispatcher: Dispatcher[Item] = Dispatcher(
             gate,
             on_disallowed,
@@ -308,15 +307,15 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                 ``stop_on_error``.
         """
         dispatcher = self._dispatcher
-        if dispatcher.admit is not None:
+        if dispatcher.crawl is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
         limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
         check_types({"stop_on_signals": (stop_on_signals, bool)}, required=True)
         stopping = SignalStop(self._end_by_signal)
         with record_writer(out) as write, stopping.block() if stop_on_signals else nullcontext():
-            options = CrawlOptions(workers, seen, max_pages, limits, on_progress, on_error, stop_on_error, write)
-            crawl = self._crawl = Crawl(self._gate, dispatcher, client_of(web, self._gate), handle, options)
-            dispatcher.admit, dispatcher.note_refusal = crawl.admit, crawl.tally.note_refusal
+            client = client_of(web, self._gate)
+            given = handle, workers, seen, max_pages, on_progress, on_error, stop_on_error
+            crawl = dispatcher.crawl = Crawl(self._gate, dispatcher, client, limits, write, *given)
             try:
                 report = await crawl.run()
                 await dispatcher.flush()
@@ -325,15 +324,15 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                     await dispatcher.flush()
                 raise
             finally:
-                self._crawl = dispatcher.admit = dispatcher.note_refusal = None
+                dispatcher.crawl = None
             if stopping.received and not report.stopped_by:  # the signal came during the last step
                 report = replace(report, stopped_by=signal.Signals(stopping.received).name)
         return report
 
     def _end_by_signal(self, number: int) -> None:
-        if self._crawl is not None:
+        if self._dispatcher.crawl is not None:
             name = signal.Signals(number).name
-            self._crawl.stop(name)
+            self._dispatcher.crawl.stop(name)
             self.note(f"{name}: no more requests begin, and the pages under way are finished")
 
     async def join(self) -> None:
@@ -370,13 +369,13 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         The other URLs stay in the queue, and a later crawl continues with them. Without a crawl, nothing happens.
         """
         self._gate.state.check_loop()
-        if self._crawl is not None:
-            self._crawl.stop("stop")
+        if self._dispatcher.crawl is not None:
+            self._dispatcher.crawl.stop("stop")
 
     @property
     def is_stopping(self) -> bool:
         """Whether a crawl is running that begins no more requests, because of ``stop``, ``max_time_s`` or a signal."""
-        return self._crawl is not None and bool(self._crawl.stopped_by)
+        return self._dispatcher.crawl is not None and bool(self._dispatcher.crawl.stopped_by)
 
     def give_up(self, host: str, reason: str) -> int:
         """Refuse all URLs that wait at a host, in the journal as well.
@@ -412,8 +411,8 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         check_types({"text": (text, str)}, required=True)
         line = shortened(text, _MAX_NOTE)
         logger.warning("%s", line)
-        if self._crawl is not None:
-            self._crawl.notes.append(f"{utc(self._gate.clock.wall())} {line}")
+        if self._dispatcher.crawl is not None:
+            self._dispatcher.crawl.notes.append(f"{utc(self._gate.clock.wall())} {line}")
 
     def qsize(self, host: str | None = None) -> int:
         """Return how many URLs wait, at all hosts or at one of those that ``sizes`` names; turns do not count."""

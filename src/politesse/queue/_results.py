@@ -1,13 +1,14 @@
-"""The results of queues and crawls: turns, pages, counts and errors."""
+"""The results of queues and crawls: turns, pages, counts, losses and errors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from politesse._base.text import counted, printable, public_url
+from politesse._base.text import counted, printable, public_url, shortened
 from politesse.errors import ClosedError, PolitesseError, WrongEventLoop
-from politesse.verdict import Reason, Verdict
+from politesse.origin import Origin
+from politesse.verdict import WORDS, Bound, Reason, Verdict, utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse._http.fields import Headers
     from politesse.origin import StrOrURL
-    from politesse.queue._losses import Loss
 
 if TYPE_CHECKING:
     import typing_extensions  # type checkers have it without the package, and it knows the default of PEP 696
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Item = typing_extensions.TypeVar("Item", default=Any)
 else:
     Item = TypeVar("Item")
+
+MAX_LOSSES: Final = 1_000
 
 
 class PageFailed(PolitesseError):
@@ -148,6 +150,50 @@ class CrawlProgress(CrawlCounts):
     hosts: int = 0
     max_pages: int | None = None
     last_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """URLs of a site that a crawl has not requested because of the site, or of ``PoliteQueue.give_up``.
+
+    Attributes:
+        host: the paced host: its name without scheme and port.
+        left: how many URLs were given up, or are left.
+        reason: the Reason of the verdict by which the URLs were given up, or by which they wait for robots.txt; or the
+            Bound that has closed the host, where the URLs are left.
+        detail: more about the reason, for example an answer of the site; may be empty.
+        since: the Unix time since which the site has made the crawl wait, or has been given up.
+
+    Example:
+        >>> print(Loss("a.example", 31, Reason.REFUSED, "refused 3 times in a row: 403", 1_800_000_000.0))
+        a.example: 31 URLs, the site refuses this crawler: refused 3 times in a row: 403; since 2027-01-15T08:00:00Z
+    """
+
+    host: str
+    left: int
+    reason: Reason | Bound
+    detail: str
+    since: float
+
+    @property
+    def why(self) -> str:
+        """The reason in words, with the detail and the time."""
+        words = WORDS[self.reason] if isinstance(self.reason, Reason) else f"the host is closed, by {self.reason}"
+        return printable(f"{words}{': ' if self.detail else ''}{self.detail}; since {utc(self.since)}")
+
+    def __str__(self) -> str:
+        return f"{printable(self.host)}: {counted(self.left, 'URL')}, {self.why}"
+
+
+def lost_by(verdict: Verdict, since_wall: float, left: int = 1) -> Loss:
+    """Return the loss of URLs that a verdict denies; ``since_wall`` counts unless the verdict knows the time."""
+    source, detail = verdict.source, verdict.note
+    if source is not None:
+        since_wall = since_wall if source.failing_since_wall is None else source.failing_since_wall
+        detail = detail or source.fault
+    if verdict.reason is Reason.GIVEN_UP:
+        since_wall = verdict.decided_wall
+    return Loss(Origin.of(verdict.url).pacing_host, left, verdict.reason, shortened(detail), since_wall)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,26 +21,24 @@ import asyncio
 import logging
 from dataclasses import astuple, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from politesse._base.checks import wrong_type
 from politesse._base.text import counted, printable, public_url, shortened
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.queue._dispatch import TimeSlice
 from politesse.queue._hosts import NO_TRAIL, SitemapMark, Trail
 from politesse.queue._results import PageFailed
 from politesse.queue._sitemap_file import SitemapEntry, SitemapFile
 from politesse.queue._web import normal_form, resolved_link
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import AsyncIterable, Callable, Iterable
+    from collections.abc import AsyncIterable, Iterable
 
     from politesse._gate.view import AgentView
+    from politesse.queue._crawl import Crawl
     from politesse.queue._dispatch import Dispatcher
     from politesse.queue._hosts import QueuedUrl
-    from politesse.queue._web import Limits
 
 Item = TypeVar("Item")
 
@@ -81,112 +79,94 @@ async def put_sitemaps(
     return queued
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class SitemapReader(Generic[Item]):
-    """Reads the sitemap files of a crawl.
+    """Reads one sitemap file of a crawl, and queues its URLs; the module says which URLs the file may list.
 
     Args:
-        agent: the agent of the queue.
-        dispatcher: the dispatcher of the queue.
-        limits: the limits of the crawl; they apply to URLs, not to files.
-        admit: returns whether a URL is new, and marks it as seen.
-        counts: the counts of the crawl.
-        time_slice: the time that all files together may take in one round of the event loop.
+        crawl: the crawl; its limits apply to URLs, not to files.
+        queued: the file.
+        mark: its mark.
     """
 
-    agent: AgentView
-    dispatcher: Dispatcher[Item]
-    limits: Limits
-    admit: Callable[[str], bool]
-    counts: Counter[str]
-    time_slice: TimeSlice = field(default_factory=TimeSlice)
+    _crawl: Crawl[Item, Any]
+    _queued: QueuedUrl[Item]
+    _mark: SitemapMark
+    _origin: Origin = field(init=False)
+    _folder: str = field(init=False)  # the folder of the file, as a URL in normal form
+    _refused: int = field(default=0, init=False)
+    _first_refusal: str = field(default="", init=False)
 
-    async def read(self, queued: QueuedUrl[Item], mark: SitemapMark, status: int, body: AsyncIterable[bytes]) -> None:
-        """Queue the URLs of a file.
+    def __post_init__(self) -> None:
+        asked = (*self._queued.trail.hops, self._queued.url)[0]
+        self._origin = Origin.of(asked)
+        path = normal_form(asked).partition("?")[0]
+        self._folder = path[: path.rfind("/") + 1]
+
+    async def read(self, status: int, body: AsyncIterable[bytes]) -> None:
+        """Queue the URLs of the file.
 
         Raises:
             PageFailed: the file cannot be read, or only in part; the URLs of that part are queued.
             Exception: an error of the client, of ``seen``, or of the journal.
         """
-        if mark.is_guess and status in _MISSING:
-            logger.info("%s: robots.txt lists no sitemap, and there is no such file", printable(public_url(queued.url)))
+        url = self._queued.url
+        shown = printable(public_url(url))
+        if self._mark.is_guess and status in _MISSING:
+            logger.info("%s: robots.txt lists no sitemap, and there is no such file", shown)
             return
         if status not in _SUCCESSFUL:
-            raise PageFailed(queued.url, status, f"is a sitemap file, and was answered with {status}")
-        file = SitemapFile(is_in_index=mark.is_in_index)
-        scope = _FileScope(queued, mark)
+            raise PageFailed(url, status, f"is a sitemap file, and was answered with {status}")
+        file = SitemapFile(is_in_index=self._mark.is_in_index)
         try:
             async for octets in body:
-                await self._add_all(file.feed(octets), file, scope)
+                await self._add_all(file.feed(octets), file)
                 if file.fault:
                     break
-            await self._add_all(file.feed(b"", is_end=True), file, scope)
+            await self._add_all(file.feed(b"", is_end=True), file)
         finally:
-            if scope.refused:
-                many = counted(scope.refused, "URL")
-                shown = printable(public_url(queued.url))
-                logger.warning("%s: %s refused; the first, %s", shown, many, scope.first_refusal)
+            if self._refused:
+                many = counted(self._refused, "URL")
+                logger.warning("%s: %s refused; the first, %s", shown, many, self._first_refusal)
         if file.fault:
-            raise PageFailed(queued.url, status, file.fault)
+            raise PageFailed(url, status, file.fault)
 
-    async def _add_all(self, slices: Iterable[list[SitemapEntry]], file: SitemapFile, scope: _FileScope[Item]) -> None:
+    async def _add_all(self, slices: Iterable[list[SitemapEntry]], file: SitemapFile) -> None:
         for entries in slices:
-            await self.dispatcher.ready()  # this waits while the journal has too many unwritten changes
+            await self._crawl.dispatcher.ready()  # this waits while the journal has too many unwritten changes
             for entry in (*entries, None):
                 if entry is not None:
-                    self._add(entry, scope, is_file=file.is_index)
-                if not self.time_slice.is_open():
+                    self._add(entry, is_file=file.is_index)
+                if not self._crawl.time_slice.is_open():
                     await asyncio.sleep(0)
 
-    def _add(self, entry: SitemapEntry, scope: _FileScope[Item], *, is_file: bool) -> None:
+    def _add(self, entry: SitemapEntry, *, is_file: bool) -> None:
         """Queue the URL of an entry, unless it is invalid, refused, too old, left out by the limits, or seen."""
-        queued, mark = scope.queued, scope.mark
+        crawl, queued, mark = self._crawl, self._queued, self._mark
         url = resolved_link(entry.url, entry.url)  # None for a relative URL
         try:
-            origin = None if url is None else self.agent.checked_origin(url)
+            origin = None if url is None else crawl.agent.checked_origin(url)
         except InvalidURL:
             origin = None
         if url is None or origin is None:
-            self.counts["bad_links"] += 1
-            scope.refuse(entry.url, "is no http(s) URL")
-        elif not scope.permits(url, origin, is_file=is_file):
-            self.counts["skipped"] += 1
-            scope.refuse(url, "is not below the folder of the file, or at another site")
-        elif mark.is_older(entry.date) or not (is_file or self.limits.follow(url, 0)):
-            self.counts["skipped"] += 1
-        elif self.admit(url):
+            crawl.counts["bad_links"] += 1
+            self._refuse(entry.url, "is no http(s) URL")
+        elif not self._permits(url, origin, is_file=is_file):
+            crawl.counts["skipped"] += 1
+            self._refuse(url, "is not below the folder of the file, or at another site")
+        elif mark.is_older(entry.date) or not (is_file or crawl.limits.follow(url, 0)):
+            crawl.counts["skipped"] += 1
+        elif crawl.admit(url):
             trail = Trail(sitemap=mark._replace(is_in_index=True, is_guess=False)) if is_file else NO_TRAIL
-            self.dispatcher.add(origin, url, queued.item, queued.priority, trail)
+            crawl.dispatcher.add(origin, url, queued.item, queued.priority, trail)
 
-
-class _FileScope(Generic[Item]):
-    """The URLs that a file may list; see the module.
-
-    Attributes:
-        queued: the file.
-        mark: its mark.
-        folder: the folder of the file, as a URL in normal form.
-        refused: how many entries were refused.
-        first_refusal: the first refused entry, and the reason.
-    """
-
-    def __init__(self, queued: QueuedUrl[Item], mark: SitemapMark) -> None:
-        self.queued = queued
-        self.mark = mark
-        asked = (*queued.trail.hops, queued.url)[0]
-        self._origin = Origin.of(asked)
-        path = normal_form(asked).partition("?")[0]
-        self.folder = path[: path.rfind("/") + 1]
-        self.refused = 0
-        self.first_refusal = ""
-
-    def permits(self, url: str, origin: Origin, *, is_file: bool) -> bool:
+    def _permits(self, url: str, origin: Origin, *, is_file: bool) -> bool:
         """Return whether the file may list a URL."""
-        if origin.text == self.mark.listed_by:
+        if origin.text == self._mark.listed_by:
             return True
-        return origin == self._origin and (is_file or normal_form(url).startswith(self.folder))
+        return origin == self._origin and (is_file or normal_form(url).startswith(self._folder))
 
-    def refuse(self, url: str, problem: str) -> None:
+    def _refuse(self, url: str, problem: str) -> None:
         """Count a refused entry."""
-        self.refused += 1
-        self.first_refusal = self.first_refusal or f"{public_url(url)!r:.200}, {problem}"
+        self._refused += 1
+        self._first_refusal = self._first_refusal or f"{public_url(url)!r:.200}, {problem}"

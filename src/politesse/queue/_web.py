@@ -22,11 +22,11 @@ from contextlib import aclosing, asynccontextmanager, nullcontext
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from yarl import URL
 
-from politesse._base.checks import check_least, check_positive, check_types, wrong_type
+from politesse._base.checks import check_least, check_positive, wrong_type
 from politesse._base.text import has_utf_8
 from politesse._gate.view import AgentView
 from politesse._http.redirects import REDIRECTS, resolved
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from httpx import Response as HttpxResponse
 
     from politesse._gate.turn import Turn
-    from politesse.queue._results import CrawlPage, CrawlProgress
+
+    Answer: TypeAlias = tuple[int, str | None]
+    # Whether a pattern matches a URL, given as its origin and its target in normal form.
+    _Pattern: TypeAlias = Callable[[Origin, str], bool]
 
 
 _PORT: Final = re.compile(r":\d+\Z")
@@ -103,9 +106,9 @@ class Limits:
             return True
         origin, target = split(url)
         target = normalise_target(target)
-        if self._allow is not None and not any(pattern.matches(origin, target) for pattern in self._allow):
+        if self._allow is not None and not any(matches(origin, target) for matches in self._allow):
             return False
-        return not any(pattern.matches(origin, target) for pattern in self._deny)
+        return not any(matches(origin, target) for matches in self._deny)
 
     def note_page(self, origin: Origin) -> None:
         """Count a page that is handed to ``handle``; needed only if ``places`` has a limit."""
@@ -118,26 +121,21 @@ class Limits:
         return self._max_pages_per_host is not None and self._pages[origin.pacing_host] >= self._max_pages_per_host
 
 
-class _Pattern:
-    """One pattern, such as ``.example.com/docs/``."""
+def _pattern(text: str) -> _Pattern:
+    """Return the function of one pattern, such as ``.example.com/docs/``."""
+    host, slash, path = text.partition("/")
+    site = Origin.of(f"http://{host.removeprefix('.')}") if host else None
+    port = site.port if site is not None and _PORT.search(host) else None
+    begins = matcher(normalise_pattern(f"/{path}")) if slash else None
 
-    __slots__ = ("_begins", "_domain", "_port", "_site")
-
-    def __init__(self, text: str) -> None:
-        host, slash, path = text.partition("/")
-        origin = Origin.of(f"http://{host.removeprefix('.')}") if host else None
-        self._site = None if origin is None else origin.host
-        self._domain = f".{self._site}" if host.startswith(".") else None
-        self._port = origin.port if origin is not None and _PORT.search(host) else None
-        self._begins: Callable[[str], bool] | None = matcher(normalise_pattern(f"/{path}")) if slash else None
-
-    def matches(self, origin: Origin, target: str) -> bool:
-        """Return whether the pattern matches a URL, given as its origin and its target in normal form."""
-        if self._site is not None:
-            is_below = self._domain is not None and origin.host.endswith(self._domain)
-            if not (origin.host == self._site or is_below) or self._port not in {None, origin.port}:
+    def matches(origin: Origin, target: str) -> bool:
+        if site is not None:
+            is_below = host.startswith(".") and origin.host.endswith(f".{site.host}")
+            if not (origin.host == site.host or is_below) or port not in {None, origin.port}:
                 return False
-        return self._begins is None or self._begins(target)
+        return begins is None or begins(target)
+
+    return matches
 
 
 def _patterns(name: str, given: Iterable[str]) -> tuple[_Pattern, ...]:
@@ -152,7 +150,7 @@ def _patterns(name: str, given: Iterable[str]) -> tuple[_Pattern, ...]:
                 f"{name}={text!r:.100}: give a host or a path, as in 'example.com:8080' or '/docs/'"
             )
         try:
-            patterns.append(_Pattern(text))
+            patterns.append(_pattern(text))
         except InvalidURL as error:
             raise ConfigurationError(f"{name}={text!r:.100}: its host {error.problem}") from None
     return tuple(patterns)
@@ -206,18 +204,6 @@ class HttpxStyle(Protocol[Response_co]):
         """Close the client."""
 
 
-class Answer(NamedTuple):
-    """The answer to a request, in the same form for every client.
-
-    Attributes:
-        status: the HTTP status.
-        target: the Location of a redirect; None for any other answer.
-    """
-
-    status: int
-    target: str | None
-
-
 class _AiohttpClient(Generic[Response]):
     """Requests the URLs of a crawl with an aiohttp session, or a PoliteSession."""
 
@@ -237,7 +223,7 @@ class _AiohttpClient(Generic[Response]):
         return self._session.get(exact, **self._options)
 
     async def observe(self, turn: Turn, response: Response, *, is_file: bool) -> Answer:  # noqa: ARG002 - for httpx
-        """Report a response to the pacer, and let the turn end with the response."""
+        """Report a response to the pacer, let the turn end with the response, and return the answer."""
         answer = cast("ClientResponse", response)
         turn.observe(answer.status, answer.headers)
         if answer.connection is None:
@@ -303,7 +289,8 @@ def _sent(turn: Turn) -> str:
 
 
 def _answer(status: int, headers: Mapping[str, str]) -> Answer:
-    return Answer(status, headers.get("Location") if status in REDIRECTS else None)
+    """Return the status of an answer, and the Location of a redirect; None for any other answer."""
+    return status, headers.get("Location") if status in REDIRECTS else None
 
 
 def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentView) -> CrawlClient[Response]:
@@ -332,31 +319,6 @@ def client_of(web: AiohttpStyle[Response] | HttpxStyle[Response], gate: AgentVie
     # A PoliteSession sends its User-Agent itself.
     sent = {_USER_AGENT: gate.identity.user_agent} if own_gate is None and (is_default or not stated) else {}
     return _HttpxClient(web, sent) if isinstance(web, HttpxStyle) else _AiohttpClient(web, sent)
-
-
-class CrawlOptions(NamedTuple, Generic[Item]):
-    """The options of a crawl; see ``PoliteQueue.crawl``."""
-
-    workers: int
-    seen: Seen | None
-    max_pages: int | None
-    limits: Limits
-    on_progress: Callable[[CrawlProgress], object] | None
-    on_error: Callable[[CrawlPage[Item], BaseException], object] | None
-    stop_on_error: bool
-    out: Callable[[dict[str, Any]], object] | None
-
-    def check(self) -> None:
-        """Raise ConfigurationError for an option with an invalid value."""
-        check_least("workers", self.workers, 1)
-        if self.max_pages is not None:
-            check_least("max_pages", self.max_pages, 1)
-        check_callback("on_progress", self.on_progress)
-        check_callback("on_error", self.on_error)
-        check_callback("out", self.out)
-        if self.seen is not None and not (hasattr(self.seen, "__contains__") and hasattr(self.seen, "add")):
-            raise wrong_type("seen", self.seen, "a set, or an object with __contains__ and add")
-        check_types({"stop_on_error": (self.stop_on_error, bool)}, required=True)
 
 
 def check_callback(name: str, callback: object) -> None:
