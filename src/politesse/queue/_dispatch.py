@@ -51,6 +51,7 @@ from politesse._gate.turn import HELD, Turn, held_turns, publish_granted, try_tu
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.queue._hosts import (
+    ASLEEP,
     IN_LINE,
     NO_TRAIL,
     HostEvent,
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
     from politesse.queue._crawl import Crawl
-    from politesse.queue._journal import Journal, JournalRow
+    from politesse.queue._journal import Journal, Row
 
 Item = TypeVar("Item")
 
@@ -296,20 +297,18 @@ class Dispatcher(Generic[Item]):
         if self.journal is not None:
             await self.journal.flush()
 
-    def _resume(self, rows: Sequence[JournalRow], last: int) -> None:
+    def _resume(self, rows: Sequence[Row], last: int) -> None:
         """Queue the remaining URLs of an earlier run. New URLs get numbers above ``last``."""
         self.raise_failure()
-        for row in rows:
-            self._puts = row.number - 1  # ``add`` then gives the URL the number of its row
-            item: Item | None = row.item  # type: ignore[assignment] # the program put this type
-            self.add(Origin.of(row.url), row.url, item, row.priority, row.trail, is_resumed=True)
+        for number, url, item, priority, trail in rows:
+            self._puts = number - 1  # ``add`` then gives the URL the number of its row
+            self.add(Origin.of(url), url, item, priority, trail, is_resumed=True)
         self._puts = last
 
     async def put(self, url: StrOrURL, item: Item | None, priority: float, trail: Trail = NO_TRAIL) -> bool:
         """Queue a URL when its host has room, and return whether the URL is new; see ``PoliteQueue.put``."""
         text, origin = self._checked(url, item, priority)
         if self.journal is not None:
-            self._check_open(origin)
             await self.journal.ready()
             if self.journal.ignores(text, by_worker=self._is_consumer()):
                 return False
@@ -328,7 +327,6 @@ class Dispatcher(Generic[Item]):
         """Queue a URL without waiting; see ``PoliteQueue.put_nowait``."""
         text, origin = self._checked(url, item, priority)
         if self.journal is not None:
-            self._check_open(origin)
             self.journal.check_open()
             if self.journal.ignores(text, by_worker=self._is_consumer()):
                 return
@@ -338,7 +336,7 @@ class Dispatcher(Generic[Item]):
             self.add(origin, text, item, priority)
 
     def _checked(self, url: StrOrURL, item: Item | None, priority: float) -> tuple[str, Origin]:
-        """Return a URL as text, and its origin; raise an error for an invalid argument."""
+        """Return a URL as text, and its origin; raise for an invalid argument, or if the queue accepts no URLs."""
         text = url_text(url)
         check_priority(priority)
         try:
@@ -348,6 +346,7 @@ class Dispatcher(Generic[Item]):
         origin = self._agent.checked_origin(text)
         if self.journal is not None:
             self.journal.check(item, priority)
+        self._check_open(origin)
         return text, origin
 
     def _full_host(self, origin: Origin) -> HostQueue[Item] | None:
@@ -433,13 +432,11 @@ class Dispatcher(Generic[Item]):
             if len(origin_queue.urls) == 1 and not origin_queue.blocked:  # after ``give_up`` it may be blocked already
                 self.robots.add(origin_queue)
         host = origin_queue.host
-        if host.phase is not HostPhase.EMPTY and host.phase is not HostPhase.UNKNOWN:
+        if host.phase not in ASLEEP:
             return  # the host waits for another event already, or is in the line
         if origin_queue.blocked:
             host.on(HostEvent.BLOCKED)
-        elif host.is_watched:
-            host.on(HostEvent.KNOWN)
-        elif host.turns and host.phase is HostPhase.EMPTY and verdict is not None:
+        elif host.is_watched or (host.turns and host.phase is HostPhase.EMPTY and verdict is not None):
             host.on(HostEvent.KNOWN)
             self._watch(origin_queue)  # while a turn is under way, the host probably has to wait
         else:
@@ -461,10 +458,9 @@ class Dispatcher(Generic[Item]):
             self.workers.wake()
         elif may_wait and not host.is_watched:
             self._move(host, HostEvent.LOOK)
-        else:
-            self._move(host, HostEvent.KNOWN)
-            if host.phase is HostPhase.PACED:  # the host probably has to wait for its interval after the fetch
-                self._watch(origin_queue)
+        elif host.phase in ASLEEP:
+            host.on(HostEvent.KNOWN)
+            self._watch(origin_queue)  # the host probably has to wait for its interval after the fetch
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:
         """Stop counting a URL that was withdrawn."""

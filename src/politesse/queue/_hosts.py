@@ -31,9 +31,9 @@ origin is blocked while its robots.txt is fetched or deferred. A host is in one 
                              EMPTIED: the last URL has left                 EMPTY
 
 Only a worker takes a host out of the line. If a host outside the line has no next URL, each event becomes BLOCKED or
-EMPTIED (``Dispatcher._move``). An event that the table does not list for a phase has no effect: a ready host stays
-ready, and becomes EMPTY only when a worker takes it. Each change of phase is logged at the level DEBUG, with its event.
-When a site is given up, one warning is logged (``_dispatch``).
+EMPTIED (``Dispatcher._move``). A host in the line ignores all events but ASKED: a ready host stays ready, and becomes
+EMPTY only when a worker takes it. URL_PUT and KNOWN are events of hosts that are EMPTY or UNKNOWN. Each change of phase
+is logged at the level DEBUG, with its event. When a site is given up, one warning is logged (``_dispatch``).
 
 Hosts that are PACED or CLOSED, or have further URLs during a turn, wait in the line of the pacer (``is_watched``). The
 pacer serves its line first come, first served, also among hosts that share an address or a domain.
@@ -44,7 +44,7 @@ from __future__ import annotations
 import heapq
 import logging
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
@@ -78,38 +78,33 @@ class HostPhase(StrEnum):
     GIVEN_UP = "given up"
 
 
-class HostEvent(StrEnum):
-    """The events that change the phase of a host; the module explains them."""
-
-    URL_PUT = "a URL was put"
-    BLOCKED = "robots.txt is unknown"
-    KNOWN = "robots.txt is known"
-    LOOK = "it is looked at"
-    ASKED = "a worker asks for its turn"
-    NOT_YET = "the pacer spaces it"
-    SHUT = "it is closed"
-    REFUSED = "a URL was refused"
-    TOO_LONG = "it would wait for too long"
-    DUE = "the pacer calls"
-    EMPTIED = "no URL is left"
-
-
 IN_LINE: Final = frozenset({HostPhase.READY, HostPhase.GIVEN_UP})  # the phases of hosts in the line
-_OUTSIDE: Final = frozenset(HostPhase) - IN_LINE
-_NEXT: Final[dict[HostEvent, dict[HostPhase, HostPhase]]] = {
-    HostEvent.URL_PUT: {HostPhase.EMPTY: HostPhase.READY, HostPhase.UNKNOWN: HostPhase.READY},
-    HostEvent.KNOWN: {HostPhase.EMPTY: HostPhase.PACED, HostPhase.UNKNOWN: HostPhase.PACED},
-    HostEvent.ASKED: dict.fromkeys(IN_LINE, HostPhase.IN_TURN),
-    HostEvent.NOT_YET: dict.fromkeys(_OUTSIDE, HostPhase.PACED),
-    HostEvent.SHUT: dict.fromkeys(_OUTSIDE, HostPhase.CLOSED),
-    HostEvent.REFUSED: dict.fromkeys(_OUTSIDE, HostPhase.READY),
-    HostEvent.TOO_LONG: dict.fromkeys(_OUTSIDE, HostPhase.GIVEN_UP),
-    HostEvent.DUE: dict.fromkeys(_OUTSIDE, HostPhase.READY),
-    HostEvent.LOOK: dict.fromkeys(_OUTSIDE, HostPhase.READY),
-    HostEvent.BLOCKED: dict.fromkeys(_OUTSIDE, HostPhase.UNKNOWN),
-    HostEvent.EMPTIED: dict.fromkeys(_OUTSIDE, HostPhase.EMPTY),
-}
-"""The table of the module: the next phase by event and phase. A phase that is missing does not change."""
+ASLEEP: Final = frozenset({HostPhase.EMPTY, HostPhase.UNKNOWN})  # the phases of hosts without a URL for a worker
+
+
+class HostEvent(Enum):
+    """The events that change the phase of a host; the module explains them.
+
+    Attributes:
+        words: the event in words, for the log.
+        after: the next phase.
+    """
+
+    URL_PUT = "a URL was put", HostPhase.READY
+    BLOCKED = "robots.txt is unknown", HostPhase.UNKNOWN
+    KNOWN = "robots.txt is known", HostPhase.PACED
+    LOOK = "it is looked at", HostPhase.READY
+    ASKED = "a worker asks for its turn", HostPhase.IN_TURN
+    NOT_YET = "the pacer spaces it", HostPhase.PACED
+    SHUT = "it is closed", HostPhase.CLOSED
+    REFUSED = "a URL was refused", HostPhase.READY
+    TOO_LONG = "it would wait for too long", HostPhase.GIVEN_UP
+    DUE = "the pacer calls", HostPhase.READY
+    EMPTIED = "no URL is left", HostPhase.EMPTY
+
+    def __init__(self, words: str, after: HostPhase) -> None:
+        self.words = words
+        self.after = after
 
 
 class StallWatch:
@@ -319,13 +314,13 @@ class HostQueue(Generic[Item]):
     putters: WaitingTasks = field(default_factory=WaitingTasks)
 
     def on(self, event: HostEvent) -> bool:
-        """Change the phase by the table; return whether the host has entered the line of ready hosts."""
-        before, after = self.phase, _NEXT[event].get(self.phase, self.phase)
-        if before is after:
+        """Change the phase, unless only a worker may do so; return whether the host has entered the line."""
+        before, after = self.phase, event.after
+        if before is after or (before in IN_LINE and event is not HostEvent.ASKED):
             return False
         self.phase = after
         if _LOGGER.isEnabledFor(logging.DEBUG):
-            _LOGGER.debug("%s: %s, was %s: %s", self.key, after, before, event)
+            _LOGGER.debug("%s: %s, was %s: %s", self.key, after, before, event.words)
         return after in IN_LINE
 
     def head(self) -> QueuedUrl[Item] | None:

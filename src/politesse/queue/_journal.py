@@ -39,7 +39,7 @@ import os
 import reprlib
 from collections import deque
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import uuid4
 
 from politesse._base.checks import check_priority
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 
     from politesse.queue._hosts import QueuedUrl
 
-    Contents: TypeAlias = "tuple[deque[JournalRow], list[JournalRow], set[int], list[str], int]"
+    # A URL that is left from an earlier run: its number, the URL, its item, its priority and its trail.
+    Row: TypeAlias = tuple[int, str, Any, float, Trail]
 
 Item = TypeVar("Item")
 
@@ -79,7 +80,7 @@ _OWNER: Final = "CREATE TABLE journal_owner (only INTEGER PRIMARY KEY CHECK (onl
 JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER), version=2)
 """The tables of a journal.
 
-``queued`` has the URLs that have not ended, with the fields of JournalRow and Trail; ``item``, ``hops`` and
+``queued`` has the URLs that have not ended, with the fields of QueuedUrl and Trail; ``item``, ``hops`` and
 ``sitemap`` are JSON. A URL that has failed stays, with 0 in ``attempt``. ``seen`` has the digests of the normal forms
 of all URLs that were put. ``journal_owner`` has the process and the mark of the last queue.
 """
@@ -97,16 +98,6 @@ class Change(NamedTuple):
     statement: str
     values: tuple[object, ...]
     digest: bytes | None = None
-
-
-class JournalRow(NamedTuple):
-    """A URL that is left from an earlier run, or has failed there."""
-
-    number: int
-    url: str
-    item: object
-    priority: float
-    trail: Trail
 
 
 class Journal:
@@ -131,7 +122,7 @@ class Journal:
         self,
         journal: str | os.PathLike[str],
         retry_failed: bool,  # noqa: FBT001 - a private class
-        resume: Callable[[Sequence[JournalRow], int], None],
+        resume: Callable[[Sequence[Row], int], None],
         fail: Callable[[StoreError], None],
     ) -> None:
         self._file = SqliteFile(path_at(journal), [JOURNAL])
@@ -145,8 +136,8 @@ class Journal:
         self.resumed: int = 0
         self.seen: SeenUrls = SeenUrls()
         self._reading = asyncio.Lock()
-        self._rows: deque[JournalRow] | None = None  # those that are not resumed yet; None before the file was read
-        self._failed: list[JournalRow] = []
+        self._rows: deque[Row] | None = None  # those that are not resumed yet; None before the file was read
+        self._failed = 0  # how many URLs have failed, and are not requested again
         self._last = 0  # the largest number in the file
         self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out
         self._kept: dict[int, int] = {}  # by digest: the numbers of the rows that outlive the turn of their URL
@@ -179,17 +170,13 @@ class Journal:
                 await self._file.write(self._take_over, None)
             except StoreError as error:
                 raise StoreError(f"the journal {self._name} cannot be opened: {error}") from error
-            contents = await self._file.read(read_contents, None)
+            contents = await self._file.read(self._contents, None)
             self._rows, self._failed, self.seen.earlier, damages, self._last = contents
             self._resume((), self._last)  # new URLs get later numbers, even if no row is resumed
             for damage in damages:
                 logger.warning("the journal %s has a damaged row, which is left as it is: %s", self._name, damage)
-        rows, failed = self._rows, self._failed
-        if self._retry_failed:
-            rows.extend(failed)
-            failed.clear()
-        while rows:
-            batch = [rows.popleft() for _ in range(min(_ROWS, len(rows)))]
+        while self._rows:
+            batch = [self._rows.popleft() for _ in range(min(_ROWS, len(self._rows)))]
             self._resume(batch, self._last)
             self.resumed += len(batch)
             await asyncio.sleep(0)
@@ -204,9 +191,8 @@ class Journal:
                 "to request them again, remove the file%s",
                 self._name,
                 seen,
-                f"; retry_failed=True requests {counted(len(failed), 'URL')} that failed" if failed else "",
+                f"; retry_failed=True requests {counted(self._failed, 'URL')} that failed" if self._failed else "",
             )
-        failed.clear()  # there may be many
 
     def _take_over(self, connection: sqlite3.Connection, _: None) -> None:
         """Take the lock, and write the mark; raises StoreError if another queue holds the lock."""
@@ -218,6 +204,27 @@ class Journal:
                 whose = _owner(connection)[1]
                 raise StoreError(f"{whose} uses it, and a journal serves one queue at a time") from None
         connection.execute("INSERT OR REPLACE INTO journal_owner VALUES (1, ?, ?)", (os.getpid(), self._mark))
+
+    def _contents(self, connection: sqlite3.Connection, _: None) -> tuple[deque[Row], int, set[int], list[str], int]:
+        """Read the file: its URLs, how many others have failed, the digests of all, the damages, and the last number.
+
+        A row that cannot be queued is described, and stays in the file.
+        """
+        rows: deque[Row] = deque()
+        failed, damages, last = 0, [], 0
+        for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
+            last = number
+            try:
+                row = _row(number, *values)
+            except (InvalidURL, TypeError, ValueError, RecursionError) as error:
+                damages.append(f"number {number}: {shortened(str(error))}")
+                continue
+            if values[4] or self._retry_failed:  # the attempt
+                rows.append(row)
+            else:
+                failed += 1
+        seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
+        return rows, failed, seen, damages, last
 
     def check_open(self) -> None:
         """Raise ConfigurationError if the journal was not read yet, because the URLs of earlier runs are unknown."""
@@ -342,7 +349,9 @@ class Journal:
         found, process = _owner(connection)
         if found != self._mark:
             raise StoreError(f"{process} has taken it over")
-        apply_changes(connection, changes)
+        for statement, group in itertools.groupby(changes, itemgetter(0)):
+            connection.executemany(statement, [change.values for change in group])
+        connection.executemany(_SEEN, [(change.digest,) for change in changes if change.digest is not None])
 
     def _wrote(self, writing: asyncio.Future[None], number: int) -> None:
         error = asyncio.CancelledError("the write was cancelled") if writing.cancelled() else writing.exception()
@@ -365,41 +374,18 @@ class Journal:
         self._fail(failure)
 
 
-def apply_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
-    """Write changes into the tables, in their order."""
-    for statement, group in itertools.groupby(changes, itemgetter(0)):
-        connection.executemany(statement, [change.values for change in group])
-    connection.executemany(_SEEN, [(change.digest,) for change in changes if change.digest is not None])
-
-
 def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
     """Return the mark of the last queue that opened the journal, and a description of its process."""
     mark, process = connection.execute("SELECT mark, process FROM journal_owner").fetchone() or ("", None)
     return mark, "another queue of this process" if process == os.getpid() else f"process {process}"
 
 
-def read_contents(connection: sqlite3.Connection, _: None) -> Contents:
-    """Read the file: its URLs, those that failed, the digests of all, the faults of its rows, and the last number.
+def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, *more: object) -> Row:
+    """Return a row of ``queued``; a URL that has failed has another first attempt.
 
-    A row that cannot be queued is described, and stays in the file.
+    Raises:
+        TypeError, ValueError, RecursionError: the values are damaged.
     """
-    rows, failed, damages, last = deque[JournalRow](), [], [], 0
-    for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
-        last = number
-        try:
-            row = _row(number, *values)
-            if row.trail.attempt:
-                rows.append(row)
-            else:
-                failed.append(row._replace(trail=row.trail._replace(attempt=1)))
-        except (InvalidURL, TypeError, ValueError, RecursionError) as error:
-            damages.append(f"number {number}: {shortened(str(error))}")
-    seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
-    return rows, failed, seen, damages, last
-
-
-def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, *more: object) -> JournalRow:
-    """Return a row of ``queued``; raises TypeError, ValueError or RecursionError if its values are damaged."""
     past = json.loads(hops or "[]")
     attempt, depth, mark = *more[:2], json.loads(str(more[2] or "null"))
     is_text = isinstance(past, list) and all(isinstance(text, str) for text in (url, *past))
@@ -407,8 +393,8 @@ def _row(number: int, url: str, item: str | None, priority: float, hops: str | N
         raise TypeError(f"url={url!r}, hops={past!r}, attempt={attempt!r}, depth={depth!r}")
     check_priority(priority)
     Origin.of(url)
-    trail = Trail(tuple(past), attempt, depth, None if mark is None else _mark(*mark))
-    return JournalRow(number, url, None if item is None else json.loads(item), priority, trail)
+    trail = Trail(tuple(past), attempt or 1, depth, None if mark is None else _mark(*mark))
+    return number, url, None if item is None else json.loads(item), priority, trail
 
 
 def _mark(listed_by: object, is_in_index: object, since_wall: object, is_guess: object) -> SitemapMark:
