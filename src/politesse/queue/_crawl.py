@@ -47,8 +47,7 @@ from politesse._base.text import counted, described, printable, printable_traceb
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import MAX_URL_LENGTH, Origin, StrOrURL, url_text
-from politesse.queue._dispatch import TimeSlice
-from politesse.queue._hosts import Trail
+from politesse.queue._dispatch import TimeSlice, Trail
 from politesse.queue._results import (
     MAX_LOSSES,
     CrawlPage,
@@ -79,8 +78,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
-    from politesse.queue._dispatch import Dispatcher
-    from politesse.queue._hosts import QueuedUrl
+    from politesse.queue._dispatch import Dispatcher, QueuedUrl
     from politesse.queue._web import CrawlClient, Limits, Seen
     from politesse.verdict import Bound, Verdict
 

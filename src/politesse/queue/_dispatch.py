@@ -1,7 +1,7 @@
 """Takes URLs, hands out those of hosts that are ready, and refuses those that are denied: the core of PoliteQueue.
 
 Theory of operation. ``hosts`` maps the name of each paced host to its HostQueue, which knows the next URL and the phase
-of the host (``_hosts``). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that
+of the host (HostPhase). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that
 wait for a turn; when a host enters at the end of the line, one task wakes.
 
 A worker takes the first host, withdraws its next URL and asks the gate for a turn, all in one step. (In a fleet, the
@@ -9,8 +9,8 @@ host gets its first turn after a wait in the line of the pacer, which asks Redis
 
     a turn                       the URL is handed out; the host waits in the line of the pacer if it has more URLs
     not yet: pace of the host    the URL goes back; the host waits in the line of the pacer, or is given up (Patience)
-    not yet: robots.txt unknown  the URL goes back; its origin is blocked during a fetch (_robots), the host goes on
-    robots.txt unreachable, 429  the URL goes back; its origin is deferred (_robots), the host goes on
+    not yet: robots.txt unknown  the URL goes back; its origin is blocked during a fetch, the host goes on
+    robots.txt unreachable, 429  the URL goes back; its origin is deferred, the host goes on
     denied, deferred too long    the URL is refused; the host goes on
 
 "The host goes on" means that it becomes the first of the line. The queue does not poll: a worker asks for a turn only
@@ -33,13 +33,18 @@ origins. When the gate is closed, ``fail`` cancels all timers and wakes all wait
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from contextlib import AbstractAsyncContextManager
+from contextvars import Context
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
 from functools import partial
 from itertools import islice
+from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, TypeAlias
 from weakref import WeakSet
 
 from cachetools import LRUCache
@@ -47,22 +52,13 @@ from cachetools import LRUCache
 from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task, running_loop
 from politesse._base.text import counted, shortened
+from politesse._cache.options import is_fault_of_kind
 from politesse._gate.turn import HELD, Turn, held_turns, publish_granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
-from politesse.queue._hosts import (
-    ASLEEP,
-    IN_LINE,
-    NO_TRAIL,
-    HostEvent,
-    HostPhase,
-    HostQueue,
-    OriginQueue,
-    QueuedUrl,
-    StallWatch,
-    Trail,
-)
+from politesse.ports import FaultKind
 from politesse.queue._results import (
+    Item,
     Loss,
     QueueClosed,
     QueuedTurn,
@@ -71,8 +67,7 @@ from politesse.queue._results import (
     lost_by,
     outside_of_loop,
 )
-from politesse.queue._robots import CLOSURES, MAX_FETCHING, Patience, RobotsPrefetcher
-from politesse.verdict import WORDS, Bound, NotYet, Reason, Verdict, utc
+from politesse.verdict import CLOSINGS, WORDS, Bound, NotYet, Reason, Verdict, utc
 
 if TYPE_CHECKING:
     import os
@@ -80,17 +75,327 @@ if TYPE_CHECKING:
 
     from politesse._gate.permission import Judged
     from politesse._gate.view import AgentView
+    from politesse.clock import Clock, Timer
     from politesse.queue._crawl import Crawl
     from politesse.queue._journal import Journal, Row
 
-Item = TypeVar("Item")
+    Learning: TypeAlias = asyncio.Task[Judged]
 
 _LOGGER: Final = logging.getLogger("politesse.queue")
 
+_STALL_S: Final = 60.0
 _BATCH: Final = 100
 _MAX_NAMED: Final = 3
 _MAX_SITES: Final = 10_000  # at most this many logged sites are remembered
 _SLICE_S: Final = 0.002
+_AHEAD: Final = 100
+MAX_FETCHING: Final = 2_500  # above the limit of the cache: it gives up stalled servers only while fetches wait
+_SLOW_S: Final = 0.05
+_AGAIN_S: Final = 1.0  # a fetch whose task was cancelled is repeated after this pause
+_MAX_RELOADING: Final = 20
+_CLOSINGS: Final = 2  # after as many consecutive loads, the 429 or 503 is what its URLs wait for
+_CLOSING: Final = frozenset({Reason.TOO_MANY_REQUESTS, Reason.UNREACHABLE})
+_MIN_LOOK_S: Final = 1.0  # a host is not tried more often than this, even with a small ``max_wait_s``
+_MIN_DEFERRAL_S: Final = 1.0  # a deferral is at least this long, so that a wall clock that jumps causes no busy loop
+
+CLOSURES: Final = CLOSINGS | {Bound.VISIT_TIME}
+WAITS_OF_SITE: Final = CLOSURES | {Bound.CRAWL_DELAY, Bound.REQUEST_RATE, Bound.ADAPTIVE}
+"""The bounds by which a site makes its pages wait."""
+
+
+class HostPhase(StrEnum):
+    """The phases of a host.
+
+    Theory of operation. A robots.txt applies to an origin, but the load is on a host. So the URLs of an origin wait in
+    one heap, by priority and then by the time of ``put``, and the origins of a host compete for the turns of the host.
+    An origin is blocked while its robots.txt is fetched or deferred. A host is in one phase at a time:
+
+        phase      the host waits for
+        EMPTY      a URL
+        UNKNOWN    the robots.txt of its origins with URLs, which are all blocked
+        READY      a worker, in the line of ready hosts
+        IN_TURN    the answer of the pacer; after a turn was granted, the next call of the pacer
+        PACED      its interval, or the end of other requests to the host
+        CLOSED     the end of a closure or of a quota's interval, or a Visit-time
+        GIVEN_UP   a worker, which refuses the next URL of the host, unless the host has opened
+
+        phase                    event                                          next phase
+        EMPTY, UNKNOWN           URL_PUT, at an origin with its robots.txt      READY
+                                 KNOWN: robots.txt was fetched and allows a     PACED, until the pacer calls
+                                 URL, or the host waits in the pacer's line, or
+                                 a turn is under way
+        READY, GIVEN_UP          ASKED: a worker asks for a turn                IN_TURN
+        any but READY, GIVEN_UP  NOT_YET, SHUT: the pacer refuses, for now      PACED, CLOSED
+                                 REFUSED: a URL was denied or deferred, its     READY, in front
+                                 robots.txt is unknown, or its worker was
+                                 cancelled
+                                 TOO_LONG: too long a wait, or many refusals    GIVEN_UP, in front
+                                 DUE: the pacer calls                           READY
+                                 LOOK: a URL may be denied or wait too long,    READY
+                                 or an answer may have closed the host
+                                 BLOCKED: no origin has its robots.txt          UNKNOWN
+                                 EMPTIED: the last URL has left                 EMPTY
+
+    Only a worker takes a host out of the line. If a host outside the line has no next URL, each event becomes BLOCKED
+    or EMPTIED (``Dispatcher.move``). A host in the line ignores all events but ASKED: a ready host stays ready, and
+    becomes EMPTY only when a worker takes it. URL_PUT and KNOWN are events of hosts that are EMPTY or UNKNOWN. Each
+    change of phase is logged at the level DEBUG, with its event. When a site is given up, one warning is logged.
+
+    Hosts that are PACED or CLOSED, or have further URLs during a turn, wait in the line of the pacer (``is_watched``).
+    The pacer serves its line first come, first served, also among hosts that share an address or a domain.
+    """
+
+    EMPTY = "empty"
+    UNKNOWN = "unknown"
+    READY = "ready"
+    IN_TURN = "in turn"
+    PACED = "paced"
+    CLOSED = "closed"
+    GIVEN_UP = "given up"
+
+
+IN_LINE: Final = frozenset({HostPhase.READY, HostPhase.GIVEN_UP})  # the phases of hosts in the line
+ASLEEP: Final = frozenset({HostPhase.EMPTY, HostPhase.UNKNOWN})  # the phases of hosts without a URL for a worker
+
+
+class HostEvent(Enum):
+    """The events that change the phase of a host; see HostPhase.
+
+    Attributes:
+        words: the event in words, for the log.
+        after: the next phase.
+    """
+
+    URL_PUT = "a URL was put", HostPhase.READY
+    BLOCKED = "robots.txt is unknown", HostPhase.UNKNOWN
+    KNOWN = "robots.txt is known", HostPhase.PACED
+    LOOK = "it is looked at", HostPhase.READY
+    ASKED = "a worker asks for its turn", HostPhase.IN_TURN
+    NOT_YET = "the pacer spaces it", HostPhase.PACED
+    SHUT = "it is closed", HostPhase.CLOSED
+    REFUSED = "a URL was refused", HostPhase.READY
+    TOO_LONG = "it would wait for too long", HostPhase.GIVEN_UP
+    DUE = "the pacer calls", HostPhase.READY
+    EMPTIED = "no URL is left", HostPhase.EMPTY
+
+    def __init__(self, words: str, after: HostPhase) -> None:
+        self.words = words
+        self.after = after
+
+
+class SitemapMark(NamedTuple):
+    """Marks a URL as a sitemap file; see ``_sitemaps``.
+
+    Attributes:
+        listed_by: the origin whose robots.txt lists the file, or the index of the file; empty if there is none.
+        is_in_index: whether an index lists the file.
+        since_wall: entries with an older date are left out; None for no limit.
+        is_guess: whether the file is the ``/sitemap.xml`` of an origin that lists no sitemap; the file may be missing.
+    """
+
+    listed_by: str = ""
+    is_in_index: bool = False
+    since_wall: float | None = None
+    is_guess: bool = False
+
+
+class Trail(NamedTuple):
+    """How a crawl came to a URL.
+
+    Attributes:
+        hops: the URLs that redirected here.
+        attempt: the number of this attempt, from 1; see ``_crawl`` for further attempts.
+        depth: how many links lead here from a URL that the program has put.
+        sitemap: how to read the answer as a sitemap file; None for a page.
+    """
+
+    hops: tuple[str, ...] = ()
+    attempt: int = 1
+    depth: int = 0
+    sitemap: SitemapMark | None = None
+
+
+NO_TRAIL: Final = Trail()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class QueuedUrl(Generic[Item]):
+    """A URL that was put, with its item; ordered by priority, then by number. Sitemap files come after all pages.
+
+    Attributes:
+        number: the number of the call of ``put``.
+        origin_queue: the queue in which the URL waits.
+        trail: how a crawl came to the URL.
+        withdrawn: whether the URL no longer competes for turns.
+    """
+
+    priority: float
+    number: int
+    url: str
+    item: Item | None
+    origin_queue: OriginQueue[Item]
+    trail: Trail = NO_TRAIL
+    withdrawn: bool = False
+
+    def __lt__(self, other: QueuedUrl[Item]) -> bool:
+        is_file, is_other_file = self.trail.sitemap is not None, other.trail.sitemap is not None
+        return (is_file, self.priority, self.number) < (is_other_file, other.priority, other.number)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class OriginQueue(Generic[Item]):
+    """The URLs of an origin, as a heap.
+
+    A URL that is withdrawn from the middle of the heap stays in the heap until it reaches the top. The top is never a
+    withdrawn URL.
+
+    Attributes:
+        size: how many URLs wait, including URLs that wait to be refused.
+        blocked: whether the origin waits for a fetch of its robots.txt, or for the end of a deferral.
+        prefetched: whether robots.txt was fetched and no URL has been handed out or refused since.
+        reloads: how many consecutive turns of the host found robots.txt unknown; 0 after a URL was handed out or
+            refused.
+        closings: how many consecutive loads of robots.txt ended in TOO_MANY_REQUESTS or UNREACHABLE; 0 after a URL was
+            handed out.
+        held: the verdict on the first URL after a reload, and its copy, which keeps robots.txt in memory; until a URL
+            was handed out or refused, or for the time of a deferral.
+        deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
+        deferred_by: the verdict of the last deferral.
+        not_before: the Unix time at which the last deferral ends.
+        sorted_by: the digest of the robots.txt by which the URLs were last sorted; see ``Dispatcher._known``.
+        may_wait_long: whether robots.txt may delay a URL for too long, as last judged.
+    """
+
+    host: HostQueue[Item]
+    origin: Origin
+    urls: list[QueuedUrl[Item]] = field(default_factory=list)
+    size: int = 0
+    blocked: bool = False
+    prefetched: bool = False
+    reloads: int = 0
+    closings: int = 0
+    held: Judged | None = None
+    deferred_wall: float | None = None
+    deferred_by: Verdict | None = None
+    not_before: float = 0.0
+    sorted_by: bytes | None = None
+    may_wait_long: bool = False
+
+    def add(self, queued: QueuedUrl[Item]) -> None:
+        """Let a URL compete for turns while the origin is not blocked."""
+        queued.withdrawn = False
+        heapq.heappush(self.urls, queued)
+
+    def withdraw(self, queued: QueuedUrl[Item]) -> None:
+        """Let a URL no longer compete for turns."""
+        queued.withdrawn = True
+        while self.urls and self.urls[0].withdrawn:
+            heapq.heappop(self.urls)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class HostQueue(Generic[Item]):
+    """A host of the queue.
+
+    Attributes:
+        key: the name of the paced host.
+        phase: the present phase.
+        is_watched: whether the host waits in the line of the pacer, which will call back.
+        turns: how many turns of this queue are under way.
+        origins: maps each origin of the host to its queue.
+        size: how many URLs wait, in all origins.
+        progress_mono: when the host last had a turn or was found open; None before its first wait; see ``Patience``.
+        closure: the last answer of the pacer by which the host was closed, or None.
+        given_up: if the program has given up the host: the number of the last URL that is refused, and the reason.
+        putters: tasks that wait for room.
+    """
+
+    key: str
+    phase: HostPhase = HostPhase.EMPTY
+    is_watched: bool = False
+    turns: int = 0
+    origins: dict[Origin, OriginQueue[Item]] = field(default_factory=dict)
+    size: int = 0
+    progress_mono: float | None = None
+    closure: NotYet | None = None
+    given_up: tuple[int, str] | None = None
+    putters: WaitingTasks = field(default_factory=WaitingTasks)
+
+    def on(self, event: HostEvent) -> bool:
+        """Change the phase, unless only a worker may do so; return whether the host has entered the line."""
+        before, after = self.phase, event.after
+        if before is after or (before in IN_LINE and event is not HostEvent.ASKED):
+            return False
+        self.phase = after
+        if _LOGGER.isEnabledFor(logging.DEBUG):
+            _LOGGER.debug("%s: %s, was %s: %s", self.key, after, before, event.words)
+        return after in IN_LINE
+
+    def head(self) -> QueuedUrl[Item] | None:
+        """Return the next URL of this host; None if all origins with URLs are blocked."""
+        head = None
+        for queue in self.origins.values():
+            if queue.urls and not queue.blocked and (head is None or queue.urls[0] < head):
+                head = queue.urls[0]
+        return head
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class StallWatch:
+    """Logs when a queue makes no progress while a task waits. Each wait runs in a ``with`` block of the StallWatch.
+
+    Theory of operation. A queue is *stalled* if a task waits, but for a minute no URL was put, handed out, done or
+    refused. One timer checks for a stall, and only while a task waits. Progress changes the due time, not the timer; a
+    timer that fires too early is set again. A stall is logged once: the timer is set again only after progress.
+
+    Args:
+        queue: the queue; the time while it is paused does not count.
+        clock: the gate's clock.
+    """
+
+    _queue: Dispatcher[Any]
+    _clock: Clock
+    _waiting: int = field(default=0, init=False)
+    _since_mono: float = field(default=inf, init=False)  # since when a task has waited without progress
+    _timer: Timer | None = field(default=None, init=False)
+    _is_logged: bool = field(default=False, init=False)
+
+    def note_progress(self) -> None:
+        """Count the time without progress from now, or from the next wait if no task waits."""
+        self._since_mono = self._clock.monotonic() if self._waiting else inf
+        if self._is_logged:
+            self._is_logged = False
+            if self._waiting:
+                self._watch()
+
+    def __enter__(self) -> None:
+        self._waiting += 1
+        if self._timer is None:  # otherwise another task waits, so the time without progress is counted already
+            self._watch()
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting -= 1
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self) -> None:
+        now_mono = self._clock.monotonic()
+        self._since_mono = min(self._since_mono, now_mono)
+        if self._timer is None and not self._is_logged:
+            self._timer = self._clock.call_later(self._since_mono + _STALL_S - now_mono, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now_mono = self._clock.monotonic()
+        if self._queue.is_paused:
+            self._since_mono = now_mono
+        if now_mono < self._since_mono + _STALL_S:  # the sum that _watch uses, because a difference may round otherwise
+            self._watch()
+            return
+        self._is_logged = True
+        if _LOGGER.isEnabledFor(logging.INFO):
+            _LOGGER.info("no progress for %.0f s: %s", now_mono - self._since_mono, described(self._queue))
 
 
 class TimeSlice:
@@ -113,6 +418,302 @@ class TimeSlice:
         self._until = None
 
 
+def is_fetched_too_late(verdict: Verdict, since_wall: float, max_unreachable_s: float, max_wait_s: float) -> bool:
+    """Return whether the next fetch of a robots.txt comes too late to wait for it.
+
+    Args:
+        verdict: the reason is UNREACHABLE, TOO_MANY_REQUESTS or USAGE_UNKNOWN; ``not_before`` is the next fetch.
+        since_wall: when the wait began.
+        max_unreachable_s: how long to wait for an unreachable robots.txt, in seconds.
+        max_wait_s: how long to wait for a robots.txt that was answered with 429, in seconds.
+    """
+    kinds = (FaultKind.DNS, FaultKind.ADDRESS) if verdict.reason is Reason.UNREACHABLE else ()
+    if verdict.source is not None and any(is_fault_of_kind(verdict.source, kind) for kind in kinds):
+        return True  # another attempt would hardly end otherwise
+    most_s = max_wait_s if verdict.reason is Reason.TOO_MANY_REQUESTS else max_unreachable_s
+    return verdict.not_before is not None and verdict.not_before - since_wall > most_s
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Patience(Generic[Item]):
+    """Decides how long to wait, and when to try a host that may have been closed for too long.
+
+    Theory of operation. A site can delay its URLs in two ways. An origin is *deferred* while its robots.txt is
+    unreachable or was answered with 429. The verdict names the beginning and the end of that state. The origin is given
+    up as soon as the next fetch would come too late. A host *waits* for the pacer, until a closure or an interval ends,
+    or a Visit-time begins. The answer of the pacer names the end of the wait. In report mode no origin is deferred, but
+    each 429 to its robots.txt closes the host again. So an origin is given up there, too, once this has gone on for
+    ``max_wait_s`` and none of its URLs was handed out. Otherwise it could stop the other origins of its host for ever.
+
+    While a host waits in the line of the pacer, another caller may close the host. So each waiting host is watched: if
+    the host makes no progress for ``max_wait_s``, a worker tries it. If the worker then finds a closure, the whole time
+    since the last progress counts as one wait. An answer that names no closure counts as progress. The wait for other
+    requests to the host, of this queue or of other callers, does not count. One timer serves all hosts, in the order of
+    their last progress. It is not moved: a timer that fires too early is set again.
+
+    While the queue is paused, no host is tried and no fetch begins. A wait counts from the end of the last pause, if
+    that is later than its beginning.
+
+    Args:
+        queue: lets a worker try a host.
+        clock: the gate's clock.
+        max_unreachable_s: for how long robots.txt is fetched again, counted from the first of the consecutive failures.
+        max_wait_s: for how long without a break a site may make its pages wait; infinite for no limit.
+        max_refusals: how many times in a row a site may refuse this crawler before it is given up.
+    """
+
+    _queue: Dispatcher[Item]
+    _clock: Clock
+    _max_unreachable_s: float
+    max_wait_s: float
+    _max_refusals: int
+    _started_wall: float = field(init=False)
+    _started_mono: float = field(init=False)
+    # The hosts that wait, with the time of their last progress, or of their last look if that was later.
+    _watched: OrderedDict[HostQueue[Item], float] = field(default_factory=OrderedDict, init=False)
+    _timer: Timer | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Count no wait from before this moment: the queue was created, or a pause has ended."""
+        self._started_wall, self._started_mono = self._clock.wall(), self._clock.monotonic()
+
+    def defers(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
+        """Return whether a verdict denies a URL only for a time, and the queue waits for the end of that time."""
+        source = verdict.source
+        if verdict.allowed or not is_given_up(verdict) or verdict.not_before is None or source is None:
+            return False
+        since_wall = source.failing_since_wall
+        if since_wall is None:  # the verdict is about tdmrep.json
+            since_wall = self._clock.wall() if origin_queue.deferred_wall is None else origin_queue.deferred_wall
+        return not self._is_fetched_too_late(verdict, since_wall)
+
+    def is_closed_too_long(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
+        """Return whether a URL that report mode allows waits too long, because its robots.txt closes the host."""
+        if not verdict.allowed or verdict.reason not in _CLOSING or origin_queue.closings < _CLOSINGS:
+            return False
+        since_wall = None if verdict.source is None else verdict.source.failing_since_wall
+        return since_wall is not None and self._is_fetched_too_late(verdict, since_wall)
+
+    def _is_fetched_too_late(self, verdict: Verdict, since_wall: float) -> bool:
+        # The store may have kept failures from before the creation of this queue. These do not count as a wait.
+        since_wall = max(since_wall, self._started_wall)
+        return is_fetched_too_late(verdict, since_wall, self._max_unreachable_s, self.max_wait_s)
+
+    def waits(self, host: HostQueue[Item], answer: NotYet) -> bool:
+        """Return whether to go on waiting for the pacer. If no closure causes the wait, count the wait from now."""
+        if answer.refusal is not None and answer.refusal.times >= self._max_refusals:
+            return False
+        is_closed = answer.bound_by in CLOSURES
+        if not is_closed or host.progress_mono is None:
+            self.note_progress(host)
+        since_mono = max(host.progress_mono or 0.0, self._started_mono)
+        left_s = since_mono + self.max_wait_s - self._clock.monotonic()
+        return answer.bound_by not in WAITS_OF_SITE or answer.not_before - self._clock.wall() <= left_s
+
+    def watch(self, host: HostQueue[Item]) -> None:
+        """Try a waiting host when it has made no progress for too long."""
+        if host.progress_mono is None:
+            self.note_progress(host)
+        if host not in self._watched and self.max_wait_s < inf:
+            self._watched[host] = self._clock.monotonic()
+            if self._timer is None:
+                self._set_timer()
+
+    def note_progress(self, host: HostQueue[Item]) -> None:
+        """Count the wait of a host from now."""
+        host.progress_mono = self._clock.monotonic()
+        if host in self._watched:
+            self._watched[host] = host.progress_mono
+            self._watched.move_to_end(host)
+
+    def forget(self, host: HostQueue[Item]) -> None:
+        """Watch a host no longer: no URL waits there."""
+        self._watched.pop(host, None)
+
+    def rest(self) -> None:
+        """Cancel the timer: the queue has no more URLs, or hands none out."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        due_mono = next(iter(self._watched.values())) + max(self.max_wait_s, _MIN_LOOK_S)
+        self._timer = self._clock.call_later(due_mono - self._clock.monotonic(), self._look_at_first)
+
+    def _look_at_first(self) -> None:
+        """Try each host whose time has come."""
+        self._timer = None
+        now_mono = self._clock.monotonic()
+        while self._watched:
+            host, since_mono = next(iter(self._watched.items()))
+            if now_mono < since_mono + max(self.max_wait_s, _MIN_LOOK_S):
+                self._set_timer()
+                break
+            del self._watched[host]
+            self._queue.move(host, HostEvent.LOOK)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RobotsPrefetcher(Generic[Item]):
+    """Fetches robots.txt of queued origins ahead of the workers, and again after a deferral.
+
+    Theory of operation. A blocked origin is in one of three collections. ``unfetched`` is a FIFO of origins whose fetch
+    has not started. ``fetching`` maps the task of each fetch to its origin; the result of the task is the verdict.
+    ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them
+    back to ``unfetched``. Each step is O(1).
+
+    While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This limit also counts each fetched
+    origin until one of its URLs is handed out or refused. So a long queue does not fetch files long before it needs
+    them. While a worker waits, all origins are fetched, and the cache bounds how many requests are under way: a
+    thousand servers that never answer delay no other origin.
+
+    If a robots.txt is no longer in memory when its host has its turn, the file is loaded again at once: the limit of
+    fetches does not apply. After the load, the host is first in line, and its origin holds the file until a URL is
+    handed out or refused, even if the cache evicts the file. If the load was a fetch, the interval of the host begins
+    anew, and another load at its end would begin it again. No host is tried while ``_MAX_RELOADING`` files are being
+    loaded. A load that takes longer than ``_SLOW_S`` delays no host. So a turn costs a few loads at any size of the
+    cache, whatever the other users of the cache do.
+
+    Args:
+        queue: is told of each origin that is no longer blocked; if tasks wait for its turns, all origins are fetched.
+        agent: fetches and judges; its verdicts are not counted.
+
+    Attributes:
+        fetching: the origins that are being fetched, by task.
+        unfetched: the origins whose fetch has not started.
+    """
+
+    _queue: Dispatcher[Item]
+    _agent: AgentView
+    fetching: dict[Learning, OriginQueue[Item]] = field(default_factory=dict, init=False)
+    unfetched: deque[OriginQueue[Item]] = field(default_factory=deque, init=False)
+    _deferred: dict[OriginQueue[Item], Timer] = field(default_factory=dict, init=False)
+    _reloading: dict[Learning, Timer] = field(default_factory=dict, init=False)
+    _unused: int = field(default=0, init=False)  # the number of origins that are ``prefetched``
+
+    @property
+    def may_try(self) -> bool:
+        """Whether another host may be tried, even if its robots.txt has to be loaded again."""
+        return len(self._reloading) < _MAX_RELOADING and not self._queue.is_paused
+
+    @property
+    def deferred(self) -> dict[Origin, float]:
+        """The deferred origins, with the Unix time at which each deferral ends."""
+        return {origin_queue.origin: origin_queue.not_before for origin_queue in self._deferred}
+
+    def add(self, origin_queue: OriginQueue[Item]) -> None:
+        """Block an origin until its robots.txt is fetched."""
+        origin_queue.blocked = True
+        self.unfetched.append(origin_queue)
+        self.start_fetches()
+
+    def start_fetches(self, at_least: int = 0) -> None:
+        """Start as many fetches as the limits allow; ``_AHEAD`` does not limit the first ``at_least`` fetches."""
+        under_way = len(self.fetching)
+        wanted = max(MAX_FETCHING if self._queue.workers else at_least, _AHEAD - under_way - self._unused)
+        room = min(wanted, MAX_FETCHING - under_way)
+        if self._queue.is_paused or self._queue.failure is not None:
+            return
+        while room > 0 and self.unfetched:
+            origin_queue = self.unfetched.popleft()
+            origin_queue.blocked = bool(origin_queue.urls)  # the program may have given up its URLs meanwhile
+            if origin_queue.blocked:
+                room -= 1
+                self._fetch(origin_queue)
+
+    def fetch_again(self, origin_queue: OriginQueue[Item]) -> None:
+        """Load the robots.txt of an origin again; no limit applies, because the gate is already fetching the file."""
+        origin_queue.reloads += 1
+        task = self._fetch(origin_queue)
+        self._reloading[task] = self._agent.clock.call_later(_SLOW_S, partial(self._end_reload, task))
+
+    def _fetch(self, origin_queue: OriginQueue[Item]) -> Learning:
+        origin_queue.blocked = True
+        name = f"queue: robots.txt of {origin_queue.origin}"
+        # In a new context: the task must not hold the turns of the worker that put the URL.
+        learning = self._agent.learn(origin_queue.urls[0].url)
+        task = asyncio.get_running_loop().create_task(learning, name=name, context=Context())
+        self.fetching[task] = origin_queue
+        task.add_done_callback(self._fetched)
+        return task
+
+    def _fetched(self, task: Learning) -> None:
+        self._end_reload(task)
+        origin_queue = self.fetching.pop(task)
+        if task.cancelled():  # other code has cancelled the task, or the event loop ends and runs no new task
+            self.unfetched.append(origin_queue)
+            self._agent.clock.call_later(_AGAIN_S, self.start_fetches)
+            return
+        error = task.exception()
+        if error is not None:
+            self._queue.fail(error)
+        if self._queue.failure is not None:
+            return  # perhaps the gate was closed just after this fetch
+        if not origin_queue.urls:  # the program has given them up meanwhile
+            origin_queue.blocked = False
+            self.start_fetches()
+            return
+        verdict, _, _ = task.result()
+        origin_queue.closings = origin_queue.closings + 1 if verdict.reason in _CLOSING else 0
+        is_deferred = self.defer(origin_queue, verdict)
+        # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
+        origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None
+        if not is_deferred:
+            origin_queue.blocked = False
+            self._unused += not origin_queue.prefetched
+            origin_queue.prefetched = True
+            self._queue.known(origin_queue, task.result())
+        self.start_fetches()
+
+    def _end_reload(self, task: Learning) -> None:
+        timer = self._reloading.pop(task, None)
+        if timer is not None:
+            timer.cancel()
+            self._queue.workers.wake()
+
+    def defer(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
+        """Block an origin until its robots.txt may be fetched again; return False if the verdict is final."""
+        not_before = verdict.not_before
+        if not_before is None or not self._queue.patience.defers(origin_queue, verdict):
+            return False
+        now_wall = self._agent.clock.wall()
+        origin_queue.not_before, origin_queue.deferred_by = not_before, verdict
+        if origin_queue.deferred_wall is None:
+            origin_queue.deferred_wall = now_wall
+        origin_queue.blocked = True
+        wait_s = max(not_before - now_wall, _MIN_DEFERRAL_S)
+        self._deferred[origin_queue] = self._agent.clock.call_later(wait_s, partial(self._end_deferral, origin_queue))
+        return True
+
+    def forget(self, origin_queue: OriginQueue[Item]) -> None:
+        """Defer an origin no longer: its URLs are given up."""
+        timer = self._deferred.pop(origin_queue, None)
+        if timer is not None:
+            timer.cancel()
+            origin_queue.blocked, origin_queue.deferred_wall = False, None
+
+    def _end_deferral(self, origin_queue: OriginQueue[Item]) -> None:
+        del self._deferred[origin_queue]
+        self.add(origin_queue)
+
+    def note_use(self, origin_queue: OriginQueue[Item]) -> None:
+        """Count an origin as used: one of its URLs was handed out or refused."""
+        self._unused -= origin_queue.prefetched
+        origin_queue.prefetched = False
+        origin_queue.reloads, origin_queue.held = 0, None
+        if self.unfetched:
+            self.start_fetches(at_least=1)
+
+    def stop(self) -> None:
+        """Cancel the deferrals; the fetches under way end with the gate."""
+        for timer in self._deferred.values():
+            timer.cancel()
+        self._deferred.clear()
+
+
 class Dispatcher(Generic[Item]):
     """Keeps the queued URLs of each host and the waiting tasks, and hands out the URLs; see the module.
 
@@ -130,7 +731,10 @@ class Dispatcher(Generic[Item]):
         size: how many URLs wait.
         closed: whether the queue accepts no more URLs.
         under_way: the URLs whose turns are under way. The key is the number of the URL.
+        patience: decides how long to wait.
         robots: fetches robots.txt ahead.
+        is_paused: whether no host is tried and no fetch begins, until ``resume``.
+        failure: the error after which no more turns come; None before it.
         stalls: logs when the queue makes no progress.
         refused: how many URLs were refused.
         given_up: how many of the refused URLs were given up because of a wait.
@@ -151,15 +755,15 @@ class Dispatcher(Generic[Item]):
         maxsize: int = 0,
     ) -> None:
         self._agent = agent
-        self.stalls: StallWatch = StallWatch(agent.clock, partial(described, self))
+        self.stalls: StallWatch = StallWatch(self, agent.clock)
         self.hosts: dict[str, HostQueue[Item]] = {}
         self._in_turn: dict[str, HostQueue[Item]] = {}  # hosts without URLs that have turns under way
         self.workers: WaitingTasks = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
-        self._patience: Patience[Item] = Patience(agent.clock, max_unreachable_s, max_wait_s, max_refusals, self._look)
-        self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(
-            agent, self._patience, self.workers, self._known, self.fail
-        )
+        self.patience: Patience[Item] = Patience(self, agent.clock, max_unreachable_s, max_wait_s, max_refusals)
+        self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(self, agent)
+        self.is_paused: bool = False
+        self.failure: BaseException | None = None
         self._long_s = min(max_wait_s, agent.state.pacing.max_crawl_delay_s)  # a longer pace may be too slow
         self._on_disallowed = on_disallowed
         self._maxsize = maxsize
@@ -177,7 +781,6 @@ class Dispatcher(Generic[Item]):
         self.closed: bool = False
         self.consumers: WeakSet[asyncio.Task[object] | None] = WeakSet()
         self.crawl: Crawl[Item, Any] | None = None
-        self._failure: BaseException | None = None
         self._finished = asyncio.Event()
         self._finished.set()
         agent.state.when_closed(self.fail)
@@ -199,13 +802,13 @@ class Dispatcher(Generic[Item]):
 
     def pause(self) -> None:
         """Try no host and begin no fetch of robots.txt, until ``resume``."""
-        self.robots.is_paused = self.stalls.is_paused = True
+        self.is_paused = True
 
     def resume(self) -> None:
         """Hand out URLs again."""
-        if self.robots.is_paused:
-            self.robots.is_paused = self.stalls.is_paused = False
-            self._patience.start()
+        if self.is_paused:
+            self.is_paused = False
+            self.patience.start()
             self.stalls.note_progress()
             self.robots.start_fetches()
             self.workers.wake()  # a worker that gets a turn wakes the next one
@@ -255,7 +858,7 @@ class Dispatcher(Generic[Item]):
 
     async def refuse_given_up(self) -> None:
         """After ``give_up``, refuse what no worker has refused yet: a crawl has ended before."""
-        while self._gave_up and self._denied and self._failure is None:
+        while self._gave_up and self._denied and self.failure is None:
             self._refuse_some()
             await asyncio.sleep(0)
         self._gave_up = False
@@ -270,7 +873,7 @@ class Dispatcher(Generic[Item]):
     async def aclose(self) -> None:
         """Stop handing out URLs, and close the journal."""
         self.closed = True
-        if self._failure is None:
+        if self.failure is None:
             self.fail(QueueClosed(f"the queue was closed, with {counted(self.size, 'URL')} left in it"))
         if self.journal is not None:
             await self.journal.aclose()
@@ -409,7 +1012,7 @@ class Dispatcher(Generic[Item]):
         self.size += 1
         queued = QueuedUrl(priority, self._puts, url, item, origin_queue, trail)
         self.stalls.note_progress()
-        if self._failure is None:
+        if self.failure is None:
             self._finished.clear()
             self._enter(queued)
         else:
@@ -422,7 +1025,7 @@ class Dispatcher(Generic[Item]):
         origin_queue = queued.origin_queue
         judged = self._agent.judged(queued.url)
         verdict = None if judged is None else judged[0]
-        if verdict is not None and not verdict.allowed and self._patience.refuses(origin_queue, verdict):
+        if verdict is not None and not verdict.allowed and not self.patience.defers(origin_queue, verdict):
             self._denied.append(queued)
             self.workers.wake()
             return
@@ -440,13 +1043,13 @@ class Dispatcher(Generic[Item]):
             host.on(HostEvent.KNOWN)
             self._watch(origin_queue)  # while a turn is under way, the host probably has to wait
         else:
-            self._move(host, HostEvent.URL_PUT)
+            self.move(host, HostEvent.URL_PUT)
 
-    def _known(self, origin_queue: OriginQueue[Item], judged: Judged) -> None:
+    def known(self, origin_queue: OriginQueue[Item], judged: Judged) -> None:
         """Let an origin compete for turns, after its robots.txt was fetched."""
         host, (verdict, permission, copy) = origin_queue.host, judged
         file = None if copy is None else copy.rules.digest or None
-        is_denied = not verdict.allowed or self._patience.is_closed_too_long(origin_queue, verdict)
+        is_denied = not verdict.allowed or self.patience.is_closed_too_long(origin_queue, verdict)
         if is_denied or file != origin_queue.sorted_by:
             origin_queue.sorted_by = file
             self._unsorted.append((origin_queue, _each_of(origin_queue)))
@@ -454,10 +1057,10 @@ class Dispatcher(Generic[Item]):
         origin_queue.may_wait_long = permission.longest_s > self._long_s
         may_wait = is_denied or origin_queue.may_wait_long
         if origin_queue.reloads and not host.is_watched:
-            self._move(host, HostEvent.LOOK, first=True)  # in front, because the cache may soon evict robots.txt again
+            self.move(host, HostEvent.LOOK, first=True)  # in front, because the cache may soon evict robots.txt again
             self.workers.wake()
         elif may_wait and not host.is_watched:
-            self._move(host, HostEvent.LOOK)
+            self.move(host, HostEvent.LOOK)
         elif host.phase in ASLEEP:
             host.on(HostEvent.KNOWN)
             self._watch(origin_queue)  # the host probably has to wait for its interval after the fetch
@@ -482,20 +1085,20 @@ class Dispatcher(Generic[Item]):
             del self.hosts[host.key]
             if host.turns:
                 self._in_turn[host.key] = host
-            self._patience.forget(host)
+            self.patience.forget(host)
 
     def _finish_if_done(self) -> None:
         if not self.size and not self.under_way:
             if not self.hosts:  # otherwise tasks wait for room there, and put the next URLs
-                self._patience.rest()
+                self.patience.rest()
             self._finished.set()
 
-    def _move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
+    def move(self, host: HostQueue[Item], event: HostEvent, *, first: bool = False) -> None:
         """Move a host outside the line to its next phase: to UNKNOWN or EMPTY if the host has no next URL.
 
         Args:
             host: the host.
-            event: see ``_hosts``.
+            event: see HostPhase.
             first: whether the host enters the line in front, for the current worker or after a reload of its
                 robots.txt.
         """
@@ -515,25 +1118,22 @@ class Dispatcher(Generic[Item]):
     def _watch(self, origin_queue: OriginQueue[Item]) -> None:
         """Let the pacer report when a turn at the origin is due; try the host again if the report takes too long."""
         host = origin_queue.host
-        if self._failure is not None:
+        if self.failure is not None:
             return
-        self._patience.watch(host)
+        self.patience.watch(host)
         if not host.is_watched:
             host.is_watched = True
             self._agent.when_ready(origin_queue.origin, partial(self._due, host))
 
-    def _look(self, host: HostQueue[Item]) -> None:
-        self._move(host, HostEvent.LOOK)
-
     def _due(self, host: HostQueue[Item]) -> None:
         host.is_watched = False
-        self._move(host, HostEvent.DUE)
+        self.move(host, HostEvent.DUE)
 
     def fail(self, error: BaseException) -> None:
         """Wake all waiting tasks, because no more turns will come."""
-        self._failure = self._failure or error
+        self.failure = self.failure or error
         self.robots.stop()
-        self._patience.rest()
+        self.patience.rest()
         for host in self.hosts.values():
             host.putters.wake_all()
         self.workers.wake_all()
@@ -542,10 +1142,10 @@ class Dispatcher(Generic[Item]):
     def raise_failure(self) -> None:
         """Raise ClosedError after ``fail``, and WrongEventLoop in another event loop than the gate's."""
         self._agent.state.check_loop()
-        if isinstance(self._failure, StoreError | QueueClosed):
-            raise type(self._failure)(str(self._failure)) from self._failure
-        if self._failure is not None:
-            raise ClosedError(f"the gatekeeper gives no more turns, with {self.size} URLs queued") from self._failure
+        if isinstance(self.failure, StoreError | QueueClosed):
+            raise type(self.failure)(str(self.failure)) from self.failure
+        if self.failure is not None:
+            raise ClosedError(f"the gatekeeper gives no more turns, with {self.size} URLs queued") from self.failure
 
     async def take(self) -> tuple[Turn, QueuedUrl[Item]]:
         """Wait for a turn. Raises the same errors as ``PoliteQueue.turn``."""
@@ -580,7 +1180,7 @@ class Dispatcher(Generic[Item]):
 
         Raises the same errors as ``PoliteQueue.turn``.
         """
-        if self._failure is not None:
+        if self.failure is not None:
             self.raise_failure()
         if self._denied:
             self._refuse_some()
@@ -641,10 +1241,10 @@ class Dispatcher(Generic[Item]):
         verdict = None if judged is None else judged[0]
         if verdict is None:
             return None
-        if self._patience.is_closed_too_long(queued.origin_queue, verdict):
+        if self.patience.is_closed_too_long(queued.origin_queue, verdict):
             until_wall = verdict.not_before or self._agent.clock.wall()
             return self._agent.given_up(queued.url, NotYet(until_wall, Bound.ROBOTS_TXT))
-        return verdict if self._patience.refuses(queued.origin_queue, verdict) else None
+        return None if verdict.allowed or self.patience.defers(queued.origin_queue, verdict) else verdict
 
     def _ask_some(self) -> tuple[Turn, QueuedUrl[Item]] | None:
         """Return the first turn that a host grants; None if no host may be asked, or the slice of time is over.
@@ -656,7 +1256,7 @@ class Dispatcher(Generic[Item]):
             host.on(HostEvent.ASKED)
             queued = host.head()
             if queued is None:  # the URLs of the host were refused meanwhile
-                self._move(host, HostEvent.REFUSED)
+                self.move(host, HostEvent.REFUSED)
                 continue
             answer = self._ask(queued)
             if isinstance(answer, Turn):
@@ -686,7 +1286,7 @@ class Dispatcher(Generic[Item]):
             if not isinstance(answer, Turn):
                 origin_queue.add(queued)
             if answer is None:  # the gate is closed, or Redis refuses this client
-                self._move(origin_queue.host, HostEvent.REFUSED, first=True)
+                self.move(origin_queue.host, HostEvent.REFUSED, first=True)
         return answer
 
     def _settle(self, queued: QueuedUrl[Item], answer: NotYet | Verdict) -> None:
@@ -694,16 +1294,16 @@ class Dispatcher(Generic[Item]):
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
         if isinstance(answer, Verdict):
             if self.robots.defer(origin_queue, answer):
-                self._move(host, HostEvent.REFUSED, first=True)
+                self.move(host, HostEvent.REFUSED, first=True)
             else:
                 self._refuse(queued, answer, HostEvent.REFUSED)
         elif answer.bound_by is Bound.ROBOTS_TXT:
             self.robots.fetch_again(origin_queue)
-            self._move(host, HostEvent.REFUSED, first=True)
-        elif self._patience.waits(host, answer):
+            self.move(host, HostEvent.REFUSED, first=True)
+        elif self.patience.waits(host, answer):
             if answer.bound_by in CLOSURES:
                 host.closure = answer
-            self._move(host, HostEvent.SHUT if answer.bound_by in CLOSURES else HostEvent.NOT_YET)
+            self.move(host, HostEvent.SHUT if answer.bound_by in CLOSURES else HostEvent.NOT_YET)
             self._watch(origin_queue)
         else:
             self._refuse(queued, self._agent.given_up(queued.url, answer), HostEvent.TOO_LONG)
@@ -724,9 +1324,9 @@ class Dispatcher(Generic[Item]):
         if not host.size:
             host.on(HostEvent.EMPTIED)
         elif host.head() is None:
-            self._move(host, HostEvent.EMPTIED)  # BLOCKED, if the other URLs wait for their robots.txt
+            self.move(host, HostEvent.EMPTIED)  # BLOCKED, if the other URLs wait for their robots.txt
         else:
-            self._patience.note_progress(host)
+            self.patience.note_progress(host)
             self._watch(origin_queue)
 
     def _refuse(self, queued: QueuedUrl[Item], verdict: Verdict, event: HostEvent | None = None) -> None:
@@ -744,7 +1344,7 @@ class Dispatcher(Generic[Item]):
             self._note_answer(queued)
         self._remove(queued)
         if event is not None:
-            self._move(host, event, first=True)
+            self.move(host, event, first=True)
         try:
             if self._on_disallowed is not None:
                 self._on_disallowed(queued.url if queued.item is None else queued.item, verdict)
@@ -794,11 +1394,11 @@ class Dispatcher(Generic[Item]):
         host.turns -= 1
         if not host.turns:
             self._in_turn.pop(host.key, None)
-        if self.hosts.get(host.key) is not host or self._failure is not None:
+        if self.hosts.get(host.key) is not host or self.failure is not None:
             return
-        self._patience.note_progress(host)
+        self.patience.note_progress(host)
         if turn.may_close or queued.origin_queue.may_wait_long:
-            self._move(host, HostEvent.LOOK)  # a worker then finds out whether the next URL waits too long
+            self.move(host, HostEvent.LOOK)  # a worker then finds out whether the next URL waits too long
 
 
 def _each_of(origin_queue: OriginQueue[Item]) -> Iterator[QueuedUrl[Item]]:
@@ -837,7 +1437,7 @@ def described(queue: Dispatcher[Item]) -> str:
         + (f", {puts} {'put waits' if puts == 1 else 'puts wait'} for room{_named(waiting)}" if puts else "")
         + (f", {origins} deferred until {utc(until)}" if until is not None else "")
         + (f", {held.resumed:,} resumed" if held.resumed else "")
-        + (", paused" if queue.robots.is_paused else "")
+        + (", paused" if queue.is_paused else "")
         + (", closed>" if queue.closed else ">")
     )
 

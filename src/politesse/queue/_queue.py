@@ -361,7 +361,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
     @property
     def is_paused(self) -> bool:
         """Whether the queue is paused."""
-        return self._dispatcher.robots.is_paused
+        return self._dispatcher.is_paused
 
     def stop(self) -> None:
         """Let the running crawl begin no more requests, finish the pages that are under way, and return its report.

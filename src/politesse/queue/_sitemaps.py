@@ -21,15 +21,15 @@ import asyncio
 import logging
 from dataclasses import astuple, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from politesse._base.checks import wrong_type
 from politesse._base.text import counted, printable, public_url, shortened
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.queue._hosts import NO_TRAIL, SitemapMark, Trail
-from politesse.queue._results import PageFailed
-from politesse.queue._sitemap_file import SitemapEntry, SitemapFile
+from politesse.queue._dispatch import NO_TRAIL, SitemapMark, Trail
+from politesse.queue._results import Item, PageFailed
+from politesse.queue._sitemap_file import SitemapEntry, SitemapFile, latest_wall
 from politesse.queue._web import normal_form, resolved_link
 
 if TYPE_CHECKING:
@@ -37,10 +37,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.view import AgentView
     from politesse.queue._crawl import Crawl
-    from politesse.queue._dispatch import Dispatcher
-    from politesse.queue._hosts import QueuedUrl
-
-Item = TypeVar("Item")
+    from politesse.queue._dispatch import Dispatcher, QueuedUrl
 
 logger = logging.getLogger("politesse.queue")
 
@@ -154,7 +151,7 @@ class SitemapReader(Generic[Item]):
         elif not self._permits(url, origin, is_file=is_file):
             crawl.counts["skipped"] += 1
             self._refuse(url, "is not below the folder of the file, or at another site")
-        elif mark.is_older(entry.date) or not (is_file or crawl.limits.follow(url, 0)):
+        elif self._is_too_old(entry) or not (is_file or crawl.limits.follow(url, 0)):
             crawl.counts["skipped"] += 1
         elif crawl.admit(url):
             trail = Trail(sitemap=mark._replace(is_in_index=True, is_guess=False)) if is_file else NO_TRAIL
@@ -165,6 +162,11 @@ class SitemapReader(Generic[Item]):
         if origin.text == self._mark.listed_by:
             return True
         return origin == self._origin and (is_file or normal_form(url).startswith(self._folder))
+
+    def _is_too_old(self, entry: SitemapEntry) -> bool:
+        """Return whether an entry was surely last changed before ``since``."""
+        since_wall = self._mark.since_wall
+        return since_wall is not None and (wall := latest_wall(entry.date)) is not None and wall < since_wall
 
     def _refuse(self, url: str, problem: str) -> None:
         """Count a refused entry."""

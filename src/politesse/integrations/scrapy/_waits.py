@@ -29,7 +29,7 @@ from politesse._pacing.refusals import is_served
 from politesse.errors import InvalidURL
 from politesse.events import Decided, Event, FleetAway, FleetBack, HostClosed, RobotsFetched
 from politesse.origin import Origin
-from politesse.queue._robots import WAITS_OF_SITE, is_fetched_too_late
+from politesse.queue._dispatch import WAITS_OF_SITE, is_fetched_too_late
 from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict, utc
 
 if TYPE_CHECKING:
