@@ -47,7 +47,7 @@ from politesse._base.text import counted, described, printable, printable_traceb
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import MAX_URL_LENGTH, Origin, StrOrURL, url_text
-from politesse.queue._dispatch import TimeSlice, Trail
+from politesse.queue._dispatch import LOGGER, TimeSlice, Trail
 from politesse.queue._results import (
     MAX_LOSSES,
     CrawlPage,
@@ -87,8 +87,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Response = TypeVar("Response")
-
-logger = logging.getLogger("politesse.queue")
 
 _MAX_HOPS: Final = 10
 _MAX_ATTEMPTS: Final = 5
@@ -501,9 +499,9 @@ class Crawl(Generic[Item, Response]):
         page, url = visit.page, printable(public_url(visit.page.url))
         if visit.is_handed:
             self._first_error = self._first_error or f"{url}: {described(error)}"
-            logger.error("handle failed on %s\n%s", url, printable_traceback(error))
+            LOGGER.error("handle failed on %s\n%s", url, printable_traceback(error))
         else:
-            logger.log(logging.WARNING if page.is_sitemap else logging.INFO, "%s failed: %s", url, described(error))
+            LOGGER.log(logging.WARNING if page.is_sitemap else logging.INFO, "%s failed: %s", url, described(error))
         ends_crawl = visit.is_handed and self.stop_on_error
         if self.on_error is not None and not self._call(self.on_error, page, error):
             ends_crawl = True
@@ -525,7 +523,7 @@ class Crawl(Generic[Item, Response]):
         end = "cancelled" if isinstance(error, asyncio.CancelledError) else f"ended by {type(error).__name__}"
         message = f"the crawl was {end}; {left} left at {hosts}"
         error.add_note(message)  # a traceback then shows the message, even without logging
-        logger.warning("%s", message)
+        LOGGER.warning("%s", message)
 
     def _closed_message(self) -> str:
         whose = "the session of the crawl is" if self.client.is_closed else "the gatekeeper was"

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
     Learning: TypeAlias = asyncio.Task[Judged]
 
-_LOGGER: Final = logging.getLogger("politesse.queue")
+LOGGER: Final = logging.getLogger("politesse.queue")
 
 _STALL_S: Final = 60.0
 _BATCH: Final = 100
@@ -327,8 +327,8 @@ class HostQueue(Generic[Item]):
         if before is after or (before in IN_LINE and event is not HostEvent.ASKED):
             return False
         self.phase = after
-        if _LOGGER.isEnabledFor(logging.DEBUG):
-            _LOGGER.debug("%s: %s, was %s: %s", self.key, after, before, event.words)
+        if LOGGER.isEnabledFor(logging.DEBUG):
+            LOGGER.debug("%s: %s, was %s: %s", self.key, after, before, event.words)
         return after in IN_LINE
 
     def head(self) -> QueuedUrl[Item] | None:
@@ -394,8 +394,8 @@ class StallWatch:
             self._watch()
             return
         self._is_logged = True
-        if _LOGGER.isEnabledFor(logging.INFO):
-            _LOGGER.info("no progress for %.0f s: %s", now_mono - self._since_mono, described(self._queue))
+        if LOGGER.isEnabledFor(logging.INFO):
+            LOGGER.info("no progress for %.0f s: %s", now_mono - self._since_mono, described(self._queue))
 
 
 class TimeSlice:
@@ -719,9 +719,7 @@ class Dispatcher(Generic[Item]):
 
     Args:
         agent: fetches, judges and grants turns; a decision is counted with each turn and each refusal.
-        on_disallowed, max_refusals, retry_failed, maxsize: see PoliteQueue.
-        max_unreachable_s, max_wait_s: see PoliteQueue; infinite for no limit.
-        journal: the file that keeps the URLs; None for no file.
+        on_disallowed, max_unreachable_s, max_wait_s, max_refusals, journal, retry_failed, maxsize: see PoliteQueue.
 
     Attributes:
         hosts: maps the name of each paced host to its queue. A host is listed while it has URLs, or while tasks wait
@@ -747,8 +745,8 @@ class Dispatcher(Generic[Item]):
         self,
         agent: AgentView,
         on_disallowed: Callable[[Item | str, Verdict], object] | None,
-        max_unreachable_s: float,
-        max_wait_s: float,
+        max_unreachable_s: float | None,
+        max_wait_s: float | None,
         max_refusals: int,
         journal: str | os.PathLike[str] | None,
         retry_failed: bool = False,  # noqa: FBT001, FBT002 - a private class
@@ -760,11 +758,13 @@ class Dispatcher(Generic[Item]):
         self._in_turn: dict[str, HostQueue[Item]] = {}  # hosts without URLs that have turns under way
         self.workers: WaitingTasks = WaitingTasks()
         self.line: deque[HostQueue[Item]] = deque()
-        self.patience: Patience[Item] = Patience(self, agent.clock, max_unreachable_s, max_wait_s, max_refusals)
+        unreachable_s = inf if max_unreachable_s is None else max_unreachable_s
+        wait_s = inf if max_wait_s is None else max_wait_s
+        self.patience: Patience[Item] = Patience(self, agent.clock, unreachable_s, wait_s, max_refusals)
         self.robots: RobotsPrefetcher[Item] = RobotsPrefetcher(self, agent)
         self.is_paused: bool = False
         self.failure: BaseException | None = None
-        self._long_s = min(max_wait_s, agent.state.pacing.max_crawl_delay_s)  # a longer pace may be too slow
+        self._long_s = min(wait_s, agent.state.pacing.max_crawl_delay_s)  # a longer pace may be too slow
         self._on_disallowed = on_disallowed
         self._maxsize = maxsize
         self._denied: deque[QueuedUrl[Item]] = deque()
@@ -1372,7 +1372,7 @@ class Dispatcher(Generic[Item]):
         detail = fault or verdict.note
         why = f"{WORDS[verdict.reason]}: {detail}" if detail else WORDS[verdict.reason]
         many = f"{counted(urls, 'URL')} {'is' if urls == 1 else 'are'}"
-        _LOGGER.warning("gave up %s: %s; %s not requested", origin, shortened(why), many)
+        LOGGER.warning("gave up %s: %s; %s not requested", origin, shortened(why), many)
 
     def note_end(self, turn: Turn, queued: QueuedUrl[Item], *, is_broken_off: bool = False) -> None:
         """Count the end of a turn, note it in the journal, and move its host on.

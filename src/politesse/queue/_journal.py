@@ -34,10 +34,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import logging
 import os
 import reprlib
 from collections import deque
+from dataclasses import InitVar, dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
@@ -46,7 +46,7 @@ from politesse._base.checks import check_priority
 from politesse._base.text import counted, described, shortened
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin
-from politesse.queue._dispatch import SitemapMark, Trail
+from politesse.queue._dispatch import LOGGER, SitemapMark, Trail
 from politesse.queue._web import DIGEST_OCTETS, SeenUrls, digest_of, normal_form
 from politesse.stores._sqlite_file import Locked, Part, SqliteFile, held_file
 from politesse.stores.sqlite import path_at
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
     # A URL that is left from an earlier run: its number, the URL, its item, its priority and its trail.
     Row: TypeAlias = tuple[int, str, Any, float, Trail]
-
-logger = logging.getLogger("politesse.queue")
 
 _ROWS: Final = 100  # resumed URLs are queued in batches of this many rows; a batch takes 2 ms
 _MAX_BEHIND: Final = 10_000  # with this many unwritten changes, no URL is handed out until they are written
@@ -99,6 +97,7 @@ class Change(NamedTuple):
     digest: bytes | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Journal:
     """The journal of a queue, in an SQLite file of politesse, which may also have the tables of a store.
 
@@ -117,36 +116,34 @@ class Journal:
         ConfigurationError: see SqliteFile, and ``path_at``.
     """
 
-    def __init__(
-        self,
-        journal: str | os.PathLike[str],
-        retry_failed: bool,  # noqa: FBT001 - a private class
-        resume: Callable[[Sequence[Row], int], None],
-        fail: Callable[[StoreError], None],
-    ) -> None:
+    journal: InitVar[str | os.PathLike[str]]
+    _retry_failed: bool
+    _resume: Callable[[Sequence[Row], int], None]
+    _fail: Callable[[StoreError], None]
+    is_open: bool = field(default=False, init=False)
+    resumed: int = field(default=0, init=False)
+    seen: SeenUrls = field(default_factory=SeenUrls, init=False)
+    _file: SqliteFile = field(init=False)
+    _mark: str = field(default="", init=False)
+    _lock: sqlite3.Connection | None = field(default=None, init=False)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _rows: deque[Row] | None = field(default=None, init=False)  # not resumed yet; None before the file was read
+    _failed: int = field(default=0, init=False)  # how many URLs have failed, and are not requested again
+    _last: int = field(default=0, init=False)  # the largest number in the file
+    _handed: set[int] = field(default_factory=set, init=False)  # digests of resumed URLs that this run has handed out
+    # By digest: the numbers of the rows that outlive the turn of their URL.
+    _kept: dict[int, int] = field(default_factory=dict, init=False)
+    _changes: list[Change] = field(default_factory=list, init=False)
+    _is_writing: bool = field(default=False, init=False)
+    _noted: int = field(default=0, init=False)
+    _written: int = field(default=0, init=False)
+    _settled: asyncio.Event = field(default_factory=asyncio.Event, init=False)  # set after each write
+    _failure: StoreError | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def __post_init__(self, journal: str | os.PathLike[str]) -> None:
         self._file = SqliteFile(path_at(journal), [JOURNAL])
         self._name = repr(str(self._file.path))
-        self._retry_failed = retry_failed
-        self._mark = ""
-        self._lock: sqlite3.Connection | None = None
-        self._resume = resume
-        self._fail = fail
-        self.is_open: bool = False
-        self.resumed: int = 0
-        self.seen: SeenUrls = SeenUrls()
-        self._reading = asyncio.Lock()
-        self._rows: deque[Row] | None = None  # those that are not resumed yet; None before the file was read
-        self._failed = 0  # how many URLs have failed, and are not requested again
-        self._last = 0  # the largest number in the file
-        self._handed: set[int] = set()  # digests of the resumed URLs that this run has handed out
-        self._kept: dict[int, int] = {}  # by digest: the numbers of the rows that outlive the turn of their URL
-        self._changes: list[Change] = []
-        self._is_writing = False
-        self._noted = 0
-        self._written = 0
-        self._settled = asyncio.Event()  # set after each write
-        self._failure: StoreError | None = None
-        self._closed = False
 
     async def ready(self) -> None:
         """Read the URLs of an earlier run, before the first use; wait while many changes are still to be written.
@@ -173,7 +170,7 @@ class Journal:
             self._rows, self._failed, self.seen.earlier, damages, self._last = contents
             self._resume((), self._last)  # new URLs get later numbers, even if no row is resumed
             for damage in damages:
-                logger.warning("the journal %s has a damaged row, which is left as it is: %s", self._name, damage)
+                LOGGER.warning("the journal %s has a damaged row, which is left as it is: %s", self._name, damage)
         while self._rows:
             batch = [self._rows.popleft() for _ in range(min(_ROWS, len(self._rows)))]
             self._resume(batch, self._last)
@@ -183,9 +180,9 @@ class Journal:
         seen = counted(len(self.seen.earlier), "URL")
         if self.resumed:
             resumed = counted(self.resumed, "URL")
-            logger.info("the journal %s goes on with %s of the %s that were put", self._name, resumed, seen)
+            LOGGER.info("the journal %s goes on with %s of the %s that were put", self._name, resumed, seen)
         elif self.seen.earlier:
-            logger.warning(
+            LOGGER.warning(
                 "the journal %s has nothing left of the %s that were put, and ignores them if they are put again; "
                 "to request them again, remove the file%s",
                 self._name,
@@ -369,7 +366,7 @@ class Journal:
         cause = str(error) if isinstance(error, StoreError) else described(error)
         self._failure = failure = StoreError(f"the journal {self._name} cannot be written: {cause}")
         failure.__cause__ = error
-        logger.error("%s; no more URLs are handed out, and a later run goes on", failure)
+        LOGGER.error("%s; no more URLs are handed out, and a later run goes on", failure)
         self._fail(failure)
 
 

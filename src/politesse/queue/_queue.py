@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -13,8 +12,8 @@ from politesse._base.text import shortened
 from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, StoreError
 from politesse.origin import paced_host
-from politesse.queue._crawl import Crawl, logger, record_writer
-from politesse.queue._dispatch import Dispatcher, QueueTurn, described, statistics_of
+from politesse.queue._crawl import Crawl, record_writer
+from politesse.queue._dispatch import LOGGER, Dispatcher, QueueTurn, described, statistics_of
 from politesse.queue._results import Item, QueueStatistics
 from politesse.queue._signals import SignalStop
 from politesse.queue._sitemaps import put_sitemaps
@@ -124,14 +123,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
             raise ConfigurationError("retry_failed=True needs a journal, which knows the URLs that failed")
         self._gate = gate
         self._dispatcher: Dispatcher[Item] = Dispatcher(
-            gate,
-            on_disallowed,
-            math.inf if max_unreachable_s is None else max_unreachable_s,
-            math.inf if max_wait_s is None else max_wait_s,
-            max_refusals,
-            journal,
-            retry_failed,
-            maxsize,
+            gate, on_disallowed, max_unreachable_s, max_wait_s, max_refusals, journal, retry_failed, maxsize
         )
 
     async def __aenter__(self) -> Self:
@@ -410,7 +402,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         """
         check_types({"text": (text, str)}, required=True)
         line = shortened(text, _MAX_NOTE)
-        logger.warning("%s", line)
+        LOGGER.warning("%s", line)
         if self._dispatcher.crawl is not None:
             self._dispatcher.crawl.notes.append(f"{utc(self._gate.clock.wall())} {line}")
 

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from politesse._base.tasks import signal_handlers
@@ -25,6 +26,7 @@ _SIGNALS: Final[tuple[int, ...]] = (signal.SIGINT, signal.SIGTERM)
 _ECHO_S: Final = 0.2  # programs such as timeout send SIGINT again after the terminal's; within this time it is ignored
 
 
+@dataclass(eq=False, repr=False)
 class SignalStop:
     """Ends the work of a block at SIGINT or SIGTERM.
 
@@ -38,15 +40,12 @@ class SignalStop:
         received: the number of the first signal; 0 before it.
     """
 
-    def __init__(
-        self, stop: Callable[[int], object], end: Callable[[int, FrameType | None], None] | None = None
-    ) -> None:
-        self._stop = stop
-        self._end = end
-        self._received_mono = 0.0
-        self._outer: SignalStop | None = None
-        self._earlier: Mapping[int, Any] = {}
-        self.received: int = 0
+    _stop: Callable[[int], object]
+    _end: Callable[[int, FrameType | None], None] | None = None
+    received: int = field(default=0, init=False)
+    _received_mono: float = field(default=0.0, init=False)
+    _outer: SignalStop | None = field(default=None, init=False)
+    _earlier: Mapping[int, Any] = field(default_factory=dict, init=False)
 
     @contextmanager
     def block(self) -> Generator[None, None, None]:

@@ -18,7 +18,6 @@ other entries are refused, counted and logged.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic
@@ -27,7 +26,7 @@ from politesse._base.checks import wrong_type
 from politesse._base.text import counted, printable, public_url, shortened
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.queue._dispatch import NO_TRAIL, SitemapMark, Trail
+from politesse.queue._dispatch import LOGGER, NO_TRAIL, SitemapMark, Trail
 from politesse.queue._results import Item, PageFailed
 from politesse.queue._sitemap_file import SitemapEntry, SitemapFile, latest_wall
 from politesse.queue._web import normal_form, resolved_link
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.queue._crawl import Crawl
     from politesse.queue._dispatch import Dispatcher, QueuedUrl
-
-logger = logging.getLogger("politesse.queue")
 
 _MISSING: Final = frozenset({404, 410})
 _SUCCESSFUL: Final = range(200, 206)  # not 206 (Partial Content), because the rest of the file would be missing
@@ -61,11 +58,11 @@ async def put_sitemaps(
     listed = await gate.sitemaps(origin)
     files = [url_text(url)] if target != "/" else listed.urls or [f"{origin}/sitemap.xml"]
     if target == "/" and not listed.known:
-        logger.warning("%s/robots.txt could not be read, so its sitemaps are unknown; trying /sitemap.xml", origin)
+        LOGGER.warning("%s/robots.txt could not be read, so its sitemaps are unknown; trying /sitemap.xml", origin)
     if target == "/" and listed.rejected:
         line, value, problem = astuple(listed.rejected[0])
         many, place = counted(len(listed.rejected), "sitemap"), f"{origin}/robots.txt, line {line}"
-        logger.warning("refused %s of %s: %s %s", many, place, shortened(value), printable(problem))
+        LOGGER.warning("refused %s of %s: %s %s", many, place, shortened(value), printable(problem))
     queued = 0
     for file in files:
         listed_by = origin.text if target == "/" or file in listed.urls else ""
@@ -110,7 +107,7 @@ class SitemapReader(Generic[Item]):
         url = self._queued.url
         shown = printable(public_url(url))
         if self._mark.is_guess and status in _MISSING:
-            logger.info("%s: robots.txt lists no sitemap, and there is no such file", shown)
+            LOGGER.info("%s: robots.txt lists no sitemap, and there is no such file", shown)
             return
         if status not in _SUCCESSFUL:
             raise PageFailed(url, status, f"is a sitemap file, and was answered with {status}")
@@ -124,7 +121,7 @@ class SitemapReader(Generic[Item]):
         finally:
             if self._refused:
                 many = counted(self._refused, "URL")
-                logger.warning("%s: %s refused; the first, %s", shown, many, self._first_refusal)
+                LOGGER.warning("%s: %s refused; the first, %s", shown, many, self._first_refusal)
         if file.fault:
             raise PageFailed(url, status, file.fault)
 
