@@ -259,10 +259,9 @@ class OriginQueue(Generic[Item]):
             handed out.
         held: the verdict on the first URL after a reload, and its copy, which keeps robots.txt in memory; until a URL
             was handed out or refused, or for the time of a deferral.
-        deferred_wall: the Unix time at which the first of the consecutive deferrals began; None without a deferral.
-        deferred_by: the verdict of the last deferral.
-        not_before: the Unix time at which the last deferral ends.
-        sorted_by: the digest of the robots.txt by which the URLs were last sorted; see ``Dispatcher._known``.
+        deferral: the Unix time at which the first of the consecutive deferrals began, and the verdict of the last one;
+            None without a deferral.
+        sorted_by: the digest of the robots.txt by which the URLs were last sorted; see ``Dispatcher.known``.
         may_wait_long: whether robots.txt may delay a URL for too long, as last judged.
     """
 
@@ -275,9 +274,7 @@ class OriginQueue(Generic[Item]):
     reloads: int = 0
     closings: int = 0
     held: Judged | None = None
-    deferred_wall: float | None = None
-    deferred_by: Verdict | None = None
-    not_before: float = 0.0
+    deferral: tuple[float, Verdict] | None = None
     sorted_by: bytes | None = None
     may_wait_long: bool = False
 
@@ -487,7 +484,7 @@ class Patience(Generic[Item]):
             return False
         since_wall = source.failing_since_wall
         if since_wall is None:  # the verdict is about tdmrep.json
-            since_wall = self._clock.wall() if origin_queue.deferred_wall is None else origin_queue.deferred_wall
+            since_wall = self._clock.wall() if origin_queue.deferral is None else origin_queue.deferral[0]
         return not self._is_fetched_too_late(verdict, since_wall)
 
     def is_closed_too_long(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
@@ -562,8 +559,8 @@ class RobotsPrefetcher(Generic[Item]):
 
     Theory of operation. A blocked origin is in one of three collections. ``unfetched`` is a FIFO of origins whose fetch
     has not started. ``fetching`` maps the task of each fetch to its origin; the result of the task is the verdict.
-    ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the timer that moves them
-    back to ``unfetched``. Each step is O(1).
+    ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the end of the deferral, and
+    to the timer that moves them back to ``unfetched``. Each step is O(1).
 
     While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This limit also counts each fetched
     origin until one of its URLs is handed out or refused. So a long queue does not fetch files long before it needs
@@ -590,7 +587,7 @@ class RobotsPrefetcher(Generic[Item]):
     _agent: AgentView
     fetching: dict[Learning, OriginQueue[Item]] = field(default_factory=dict, init=False)
     unfetched: deque[OriginQueue[Item]] = field(default_factory=deque, init=False)
-    _deferred: dict[OriginQueue[Item], Timer] = field(default_factory=dict, init=False)
+    _deferred: dict[OriginQueue[Item], tuple[float, Timer]] = field(default_factory=dict, init=False)
     _reloading: dict[Learning, Timer] = field(default_factory=dict, init=False)
     _unused: int = field(default=0, init=False)  # the number of origins that are ``prefetched``
 
@@ -602,7 +599,7 @@ class RobotsPrefetcher(Generic[Item]):
     @property
     def deferred(self) -> dict[Origin, float]:
         """The deferred origins, with the Unix time at which each deferral ends."""
-        return {origin_queue.origin: origin_queue.not_before for origin_queue in self._deferred}
+        return {origin_queue.origin: until_wall for origin_queue, (until_wall, _) in self._deferred.items()}
 
     def add(self, origin_queue: OriginQueue[Item]) -> None:
         """Block an origin until its robots.txt is fetched."""
@@ -680,20 +677,19 @@ class RobotsPrefetcher(Generic[Item]):
         if not_before is None or not self._queue.patience.defers(origin_queue, verdict):
             return False
         now_wall = self._agent.clock.wall()
-        origin_queue.not_before, origin_queue.deferred_by = not_before, verdict
-        if origin_queue.deferred_wall is None:
-            origin_queue.deferred_wall = now_wall
+        since_wall = now_wall if origin_queue.deferral is None else origin_queue.deferral[0]
+        origin_queue.deferral = since_wall, verdict
         origin_queue.blocked = True
         wait_s = max(not_before - now_wall, _MIN_DEFERRAL_S)
-        self._deferred[origin_queue] = self._agent.clock.call_later(wait_s, partial(self._end_deferral, origin_queue))
+        timer = self._agent.clock.call_later(wait_s, partial(self._end_deferral, origin_queue))
+        self._deferred[origin_queue] = not_before, timer
         return True
 
     def forget(self, origin_queue: OriginQueue[Item]) -> None:
         """Defer an origin no longer: its URLs are given up."""
-        timer = self._deferred.pop(origin_queue, None)
-        if timer is not None:
-            timer.cancel()
-            origin_queue.blocked, origin_queue.deferred_wall = False, None
+        if origin_queue in self._deferred:
+            self._deferred.pop(origin_queue)[1].cancel()
+            origin_queue.blocked, origin_queue.deferral = False, None
 
     def _end_deferral(self, origin_queue: OriginQueue[Item]) -> None:
         del self._deferred[origin_queue]
@@ -709,7 +705,7 @@ class RobotsPrefetcher(Generic[Item]):
 
     def stop(self) -> None:
         """Cancel the deferrals; the fetches under way end with the gate."""
-        for timer in self._deferred.values():
+        for _, timer in self._deferred.values():
             timer.cancel()
         self._deferred.clear()
 
@@ -845,9 +841,10 @@ class Dispatcher(Generic[Item]):
         """Yield the URLs that wait until their site opens: of each origin that is deferred, and of a closed host."""
         rest = host.size
         for origin_queue in host.origins.values():
-            if origin_queue.size and origin_queue.deferred_wall is not None and origin_queue.deferred_by is not None:
+            if origin_queue.size and origin_queue.deferral is not None:
+                since_wall, verdict = origin_queue.deferral
                 rest -= origin_queue.size
-                yield lost_by(origin_queue.deferred_by, origin_queue.deferred_wall, origin_queue.size)
+                yield lost_by(verdict, since_wall, origin_queue.size)
         closure = self._agent.pacer.closure(host.key)
         if closure is None:
             closure = host.closure  # perhaps a Visit-time
@@ -1313,7 +1310,7 @@ class Dispatcher(Generic[Item]):
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
         origin_queue.closings = 0
         self._agent.counted(turn.verdict)
-        if origin_queue.deferred_wall is not None or self.given_up:
+        if origin_queue.deferral is not None or self.given_up:
             self._note_answer(queued)
         self.under_way[queued.number] = queued.url
         if self.journal is not None:
@@ -1357,7 +1354,7 @@ class Dispatcher(Generic[Item]):
 
     def _note_answer(self, queued: QueuedUrl[Item]) -> None:
         """End the deferrals of an origin, because its robots.txt was answered."""
-        queued.origin_queue.deferred_wall = None
+        queued.origin_queue.deferral = None
         if self._logged:
             self._logged.pop(queued.origin_queue.origin, None)
 

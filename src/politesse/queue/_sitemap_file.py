@@ -246,7 +246,6 @@ class _XmlReader:
         self._prefix = ""
         self._format = _FORMATS["urlset"]
         self._path: list[str] = []  # the names of the open elements
-        self._is_in_entry = False
         self._url = self._date = ""
         self._text: str | None = None  # the text of the open URL or date
 
@@ -281,16 +280,13 @@ class _XmlReader:
         elif len(self._path) == _MAX_DEPTH:
             raise _Fault(f"has more than {_MAX_DEPTH} elements in each other")
         self._path.append(local if prefix == self._prefix else name)
-        if self._text is not None:
-            self._text = ""  # a URL or a date contains no elements, so the text before this element is dropped
-        if self._is_in_entry and len(self._path) == len(self._format.path) + 1:
-            if self._path[-1] in self._format[1:]:
-                self._text = ""
+        *above, name = self._path
+        if self._path == self._format.path:
+            self._url = self._date = ""
+        elif self._text is not None or (above == self._format.path and name in self._format[1:]):
+            self._text = ""  # a URL or a date contains no elements, so the text before an element is dropped
             if self._path == [*_FORMATS[_ATOM].path, "link"] and attributes.get("rel", "alternate") == "alternate":
                 self._url = attributes.get("href", "")
-        elif self._path == self._format.path:
-            self._is_in_entry = True
-            self._url = self._date = ""
 
     def _begin(self, prefix: str, root: str) -> None:
         if root not in _FORMATS:
@@ -305,17 +301,15 @@ class _XmlReader:
             self._text = (self._text + text).lstrip()
 
     def _on_end(self, _: str) -> None:
+        if self._path == self._format.path:
+            self._add(SitemapEntry(self._url, self._date))
         name = self._path.pop()
-        depth = len(self._path)
-        if self._text is not None and depth == len(self._format.path):
+        if self._text is not None and self._path == self._format.path:
             if name == self._format.date:
                 self._date = self._text.strip()
             else:
                 self._url = self._text.strip() or self._url
             self._text = None
-        elif self._is_in_entry and depth < len(self._format.path):
-            self._is_in_entry = False
-            self._add(SitemapEntry(self._url, self._date))
 
 
 def latest_wall(date: str) -> float | None:
