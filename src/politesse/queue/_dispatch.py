@@ -559,8 +559,8 @@ class RobotsPrefetcher(Generic[Item]):
 
     Theory of operation. A blocked origin is in one of three collections. ``unfetched`` is a FIFO of origins whose fetch
     has not started. ``fetching`` maps the task of each fetch to its origin; the result of the task is the verdict.
-    ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the end of the deferral, and
-    to the timer that moves them back to ``unfetched``. Each step is O(1).
+    ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the end of the deferral
+    and to the timer that moves them back to ``unfetched``. Each step is O(1).
 
     While no worker waits, fetches run only ``_AHEAD`` origins ahead of the workers. This limit also counts each fetched
     origin until one of its URLs is handed out or refused. So a long queue does not fetch files long before it needs
