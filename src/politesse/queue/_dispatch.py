@@ -794,10 +794,6 @@ class Dispatcher(Generic[Item]):
         if self.size or self.under_way:
             self.raise_failure()
 
-    def pause(self) -> None:
-        """Try no host and begin no fetch of robots.txt, until ``resume``."""
-        self.is_paused = True
-
     def resume(self) -> None:
         """Hand out URLs again."""
         if self.is_paused:

@@ -343,7 +343,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         of the pause counts for ``max_time_s`` of a crawl, but not for ``max_wait_s`` and ``max_unreachable_s``.
         """
         self._gate.state.check_loop()
-        self._dispatcher.pause()
+        self._dispatcher.is_paused = True
 
     def resume(self) -> None:
         """End the pause."""
