@@ -647,20 +647,17 @@ class RobotsPrefetcher(Generic[Item]):
             self._queue.fail(error)
         if self._queue.failure is not None:
             return  # perhaps the gate was closed just after this fetch
-        if not origin_queue.urls:  # the program has given them up meanwhile
-            origin_queue.blocked = False
-            self.start_fetches()
-            return
-        verdict, _, _ = task.result()
-        origin_queue.closings = origin_queue.closings + 1 if verdict.reason in _CLOSING else 0
-        is_deferred = self.defer(origin_queue, verdict)
-        # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
-        origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None
-        if not is_deferred:
-            origin_queue.blocked = False
-            self._unused += not origin_queue.prefetched
-            origin_queue.prefetched = True
-            self._queue.known(origin_queue, task.result())
+        origin_queue.blocked = False
+        if origin_queue.urls:  # otherwise the program has given them up meanwhile
+            verdict, _, _ = task.result()
+            origin_queue.closings = origin_queue.closings + 1 if verdict.reason in _CLOSING else 0
+            is_deferred = self.defer(origin_queue, verdict)
+            # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
+            origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None
+            if not is_deferred:
+                self._unused += not origin_queue.prefetched
+                origin_queue.prefetched = True
+                self._queue.known(origin_queue, task.result())
         self.start_fetches()
 
     def _end_reload(self, task: Learning) -> None:

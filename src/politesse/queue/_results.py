@@ -13,12 +13,11 @@ from politesse.verdict import WORDS, Bound, Reason, Verdict, utc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import typing_extensions  # type checkers have it without the package, and it knows the default of PEP 696
+
     from politesse._gate.turn import Turn
     from politesse._http.fields import Headers
     from politesse.origin import StrOrURL
-
-if TYPE_CHECKING:
-    import typing_extensions  # type checkers have it without the package, and it knows the default of PEP 696
 
     Item = typing_extensions.TypeVar("Item", default=Any)
 else:
