@@ -395,11 +395,13 @@ class StallWatch:
             LOGGER.info("no progress for %.0f s: %s", now_mono - self._since_mono, described(self._queue))
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TimeSlice:
     """The time that all workers together may take in one round of the event loop."""
 
-    _until: float | None = field(default=None, init=False)
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: float | None = None
 
     def is_open(self) -> bool:
         """Whether there is time left in this round; the first call of a round begins it."""
@@ -893,7 +895,7 @@ class Dispatcher(Generic[Item]):
         self.raise_failure()
         for number, url, item, priority, trail in rows:
             self._puts = number - 1  # ``add`` then gives the URL the number of its row
-            self.add(Origin.of(url), url, item, priority, trail)
+            self.add(Origin.of(url), url, item, priority, trail, is_resumed=True)
         self._puts = last
 
     async def put(self, url: StrOrURL, item: Item | None, priority: float, trail: Trail = NO_TRAIL) -> bool:
@@ -974,6 +976,7 @@ class Dispatcher(Generic[Item]):
         trail: Trail = NO_TRAIL,
         *,
         instead_of: QueuedUrl[Item] | None = None,
+        is_resumed: bool = False,
     ) -> None:
         """Queue a URL.
 
@@ -984,6 +987,7 @@ class Dispatcher(Generic[Item]):
             priority: see ``PoliteQueue.put``.
             trail: how a crawl came to this URL.
             instead_of: the URL that is replaced in the journal, because it is put back or redirects here.
+            is_resumed: whether the journal has the URL already.
         """
         key = origin.pacing_host
         host = self.hosts.get(key)
@@ -1003,7 +1007,7 @@ class Dispatcher(Generic[Item]):
             self._enter(queued)
         else:
             origin_queue.add(queued)  # after a failure, a crawl puts back its URLs, so that ``left`` returns them
-        if self.journal is not None:
+        if self.journal is not None and not is_resumed:
             self.journal.added(queued, instead_of)
 
     def _enter(self, queued: QueuedUrl[Item]) -> None:
@@ -1435,7 +1439,6 @@ def _named(names: Collection[str]) -> str:
     return f" ({', '.join(shown + more)})" if shown else ""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class QueueTurn(AsyncOnly, AbstractAsyncContextManager[QueuedTurn[Item], None], Generic[Item]):
     """The wait for one turn of a queue: ``async with`` waits, enters the turn, and ends it.
 
@@ -1443,9 +1446,12 @@ class QueueTurn(AsyncOnly, AbstractAsyncContextManager[QueuedTurn[Item], None], 
         dispatcher: hands out the turns.
     """
 
-    _dispatcher: Dispatcher[Item]
-    _is_used: bool = field(default=False, init=False)
-    _taken: tuple[Turn, QueuedUrl[Item]] | None = field(default=None, init=False)
+    __slots__ = ("_dispatcher", "_is_used", "_taken")
+
+    def __init__(self, dispatcher: Dispatcher[Item]) -> None:
+        self._dispatcher = dispatcher
+        self._is_used = False
+        self._taken: tuple[Turn, QueuedUrl[Item]] | None = None
 
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report the mistake
 

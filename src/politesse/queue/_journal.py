@@ -3,8 +3,9 @@
 Theory of operation. Each event of a URL is noted as a change, in order:
 
     ADD     the URL was put
+    MOVE    it is queued again: unchanged, as a further attempt, or as the target of its redirect
     FAIL    it was requested, and has failed; its row stays, for a run with ``retry_failed``
-    END     it was requested or refused, and is done; or it is put back, or redirects, and another URL takes its place
+    END     it was requested or refused, and is done
 
 At most one write is under way. A write commits, in one transaction, all changes that were noted before the write. So
 the file always holds the state of one moment of the run. A page is done only after its links were put. So after a
@@ -13,7 +14,7 @@ other changes are written in the background. If a write fails, the queue writes 
 URLs. The file then holds an earlier state, with all URLs whose ``put`` has returned.
 
 A row of the file has the number of the queued URL. Numbers grow: a run continues from the largest number in the file.
-A URL that takes the place of another has a new number, and its ADD is written together with the END of the other one.
+MOVE changes the number of a row, so that an END of the old number removes no row.
 
 The file also holds the digest of each URL that was ever put. A restarted program puts its first URLs again, so a
 ``put`` of a URL of an earlier run is ignored. But if a worker puts a URL that this run has handed out, the ``put`` is a
@@ -82,13 +83,14 @@ of all URLs that were put. ``journal_owner`` has the process and the mark of the
 """
 
 ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+MOVE: Final = "UPDATE queued SET number = ?, url = ?, hops = ?, attempt = ? WHERE number = ?"
 FAIL: Final = "UPDATE queued SET attempt = 0 WHERE number = ?"
 END: Final = "DELETE FROM queued WHERE number = ?"
 _SEEN: Final = "INSERT OR IGNORE INTO seen VALUES (?)"
 
 
 class Change(NamedTuple):
-    """A change of the file: ADD, FAIL or END, its values, and the digest of the URL that was put."""
+    """A change of the file: ADD, MOVE, FAIL or END, its values, and the digest of the URL that was put."""
 
     statement: str
     values: tuple[object, ...]
@@ -261,17 +263,17 @@ class Journal:
         return digest in self.seen.earlier and not (by_worker and digest in self._handed)
 
     def added(self, queued: QueuedUrl[Item], instead_of: QueuedUrl[Item] | None) -> None:
-        """Record that a URL was queued, unless it is resumed; ``instead_of`` is the URL that it replaces, if any."""
-        if self.is_resumed(queued):
-            return
-        if instead_of is not None:
-            self._note(Change(END, (instead_of.number,)))
-        trail, digest = queued.trail, _digest(queued.url)
-        item = None if queued.item is None else _ENCODER.encode(queued.item)
+        """Record that a URL was queued; the URL takes over the row of ``instead_of``, if that is given."""
+        number, url, trail, digest = queued.number, queued.url, queued.trail, _digest(queued.url)
+        octets = digest.to_bytes(DIGEST_OCTETS)
         hops = json.dumps(trail.hops) if trail.hops else None
+        if instead_of is not None:
+            self._note(Change(MOVE, (number, url, hops, trail.attempt, instead_of.number), octets))
+            return
+        item = None if queued.item is None else _ENCODER.encode(queued.item)
         sitemap = None if trail.sitemap is None else _ENCODER.encode(trail.sitemap)
-        values = (queued.number, queued.url, item, queued.priority, hops, trail.attempt, trail.depth, sitemap)
-        self._note(Change(ADD, values, digest.to_bytes(DIGEST_OCTETS)))
+        values = (number, url, item, queued.priority, hops, trail.attempt, trail.depth, sitemap)
+        self._note(Change(ADD, values, octets))
         kept = self._kept.pop(digest, None)
         if kept is not None:
             self._note(Change(END, (kept,)))
@@ -349,19 +351,23 @@ class Journal:
 
     def _wrote(self, writing: asyncio.Future[None], number: int) -> None:
         error = asyncio.CancelledError("the write was cancelled") if writing.cancelled() else writing.exception()
-        if error is None:
+        if error is not None:
+            self._stop(error)
+        else:
             self._written += number
             self._is_writing = bool(self._changes)
             if self._changes:
                 self._write()
-        else:  # write no more, so that the file never has a later change without the earlier changes
-            self._changes.clear()
-            cause = str(error) if isinstance(error, StoreError) else described(error)
-            self._failure = StoreError(f"the journal {self._name} cannot be written: {cause}")
-            self._failure.__cause__ = error
-            LOGGER.error("%s; no more URLs are handed out, and a later run goes on", self._failure)
-            self._fail(self._failure)
         self._settled.set()
+
+    def _stop(self, error: BaseException) -> None:
+        """Stop writing, so that the file never has a later change without the earlier changes."""
+        self._changes.clear()
+        cause = str(error) if isinstance(error, StoreError) else described(error)
+        self._failure = failure = StoreError(f"the journal {self._name} cannot be written: {cause}")
+        failure.__cause__ = error
+        LOGGER.error("%s; no more URLs are handed out, and a later run goes on", failure)
+        self._fail(failure)
 
 
 def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
