@@ -235,6 +235,17 @@ async def test_a_redirect_goes_on_with_its_target_its_hops_and_its_item(path: Pa
     assert dict(web.requests) == {f"{A}/": 1, f"{A}/a": 1, f"{A}/b": 1}
 
 
+async def test_a_url_that_is_queued_again_keeps_the_item_as_it_was_put(path: Path) -> None:
+    web, item, pages = SimulatedWeb({f"{A}/": moved("/a")}), ["start"], Pages()
+    async with run(path) as queue:
+        await queue.put(f"{A}/", item=item)
+        item.append(object())  # type: ignore[arg-type] # no JSON
+        await interrupted(queue, web, pages, lambda: web.requests[f"{A}/"] > 0)
+    async with run(path) as queue:
+        await queue.crawl(web, pages)
+    assert [(page.url, page.item) for page in pages.handled] == [(f"{A}/a", ["start"])]
+
+
 async def test_the_depth_of_a_link_is_kept_across_runs(path: Path) -> None:
     web = SimulatedWeb({f"{A}/": Reply(links=["/1"]), f"{A}/1": Reply(links=["/2"]), f"{A}/2": Reply(links=["/3"])})
     await program(path, web, max_pages=1)
