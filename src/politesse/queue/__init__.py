@@ -12,6 +12,16 @@ The modules of this folder::
       _signals.py       ends a crawl in order at SIGINT and SIGTERM
       _web.py           the clients, limits, links and seen URLs of a crawl
     _results.py         turns, pages, counts, losses and errors
+
+The words, besides those of ``politesse._gate`` and ``politesse._pacing``::
+
+    phase     what a host of the queue waits for; READY hosts stand in a line for the workers
+    trail     how a crawl came to a URL: redirects, attempt, depth, sitemap
+    deferral  the URLs of an origin wait until its robots.txt is fetched again
+    refusal   a URL leaves the queue without a request: it is denied, or given up
+    give up   to refuse the URLs of a host or an origin that would wait for too long
+    loss      how many URLs of a site were given up or left, and why
+    journal   the file in which a queue outlives its process
 """
 
 from politesse.queue._queue import PoliteQueue
