@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from politesse import PacingOptions
 from politesse._base.constants import DAY_S
-from politesse._pacing.fleet.messages import Reply, ScriptCall, Server
+from politesse._pacing.fleet.messages import Reply, ScriptCall
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import RedisWire
@@ -54,24 +54,24 @@ class ManualWire(RedisWire):
         self.busy = self.works = 0
         _WIRES.add(self)
 
-    async def open(self) -> Server:
+    async def open(self) -> str:
         with self._at_work():
-            server = await super().open()
-            await self._join_long_ago(server)
-            return server
+            run_id = await super().open()
+            await self._join_long_ago(run_id)
+            return run_id
 
-    async def server(self) -> Server:
+    async def run_id(self) -> str:
         with self._at_work():
-            return await super().server()
+            return await super().run_id()
 
     async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         with self._at_work():
             return await super().exchange(calls, rosters)
 
-    async def _join_long_ago(self, server: Server) -> None:
+    async def _join_long_ago(self, run_id: str) -> None:
         """Let the round be old, so that no host has to wait for its begin."""
         if self._roster and self._connection is not None:
-            words = (1, "report", server.run_id, "", 0, "0", "0", "0", 1, 1)
+            words = (1, "report", run_id, "", 0, "0", "0", "0", 1, 1)
             call = ScriptCall(Script.MEMBER, (self._roster, f"{self._roster}:all"), words)
             command = super()._command_of(call)
             began_us = int((self._clock.monotonic() + 1e9 - 10 * DAY_S) * 1e6)

@@ -16,7 +16,7 @@ from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
 
 from politesse import PacingOptions, _redis
-from politesse._pacing.fleet.messages import Reply, ScriptCall, Server, WireLost
+from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClock
 from politesse._pacing.fleet.tickets import Tickets
@@ -214,12 +214,12 @@ class SlowWire(RedisWire):
         self.may_report = asyncio.Event()
         self.may_report.set()
 
-    async def open(self) -> Server:
+    async def open(self) -> str:
         self.opened += 1
-        return Server("run")
+        return "run"
 
-    async def server(self) -> Server:
-        return Server("run")
+    async def run_id(self) -> str:
+        return "run"
 
     async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         if keys := [call.keys[0].removeprefix("f:2:host:") for call in calls if call.script is not Script.MEMBER]:

@@ -30,11 +30,11 @@ from math import inf
 from operator import attrgetter
 from random import random
 from secrets import randbits
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from politesse._base.tasks import is_anything_left
 from politesse._base.text import counted, described
-from politesse._pacing.fleet.messages import VERSION, RoundOver, ScriptCall, Server, WireLost, bounded
+from politesse._pacing.fleet.messages import VERSION, RoundOver, ScriptCall, WireLost, bounded
 from politesse._pacing.fleet.roster import Roster
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClock
@@ -42,14 +42,10 @@ from politesse.errors import ConfigurationError
 from politesse.events import FleetAway, FleetBack, Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.fleet.tickets import Claim, Tickets
     from politesse._pacing.fleet.wire import FleetWire
     from politesse.clock import Clock
-
-T = TypeVar("T")
 
 HOLD_S: Final = 1.0
 """The least time from the begin of a round to its first request, in seconds: all processes need time to report."""
@@ -183,7 +179,7 @@ class FleetLink:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        await self._dropped(self._wire.aclose())
+        await self._disconnect()
         await asyncio.sleep(0)  # a closed transport ends in the next step of the loop
 
     # Connect
@@ -221,9 +217,9 @@ class FleetLink:
         """Connect, and reconnect after each loss, until the close."""
         while True:
             try:
-                server = await bounded(self._wire.open(), _OPENING * self.options.timeout_s)
+                run_id = await bounded(self._wire.open(), _OPENING * self.options.timeout_s)
                 while not self._is_closed:
-                    server = await self._session(server)
+                    run_id = await self._session(run_id)
             except ConfigurationError as error:
                 self._fault = error
                 self._away(described(error))
@@ -241,26 +237,26 @@ class FleetLink:
                 raise
             finally:
                 self._tried.set()
-                await self._dropped(self._wire.aclose())
+                await self._disconnect()
             if not self._is_closed:
                 await asyncio.sleep(self._retry_s * (1.0 + random()))  # noqa: S311 - it spreads retries
                 self._retry_s = min(2.0 * self._retry_s, _LONGEST_RETRY_S)
             if self._is_closed:
                 return
 
-    async def _dropped(self, work: Awaitable[None]) -> None:
-        """Close connections; closing may hang if the other end does not respond."""
+    async def _disconnect(self) -> None:
+        """Close the connections; closing may hang if the other end does not respond."""
         with suppress(WireLost, OSError):
-            await self._bounded(work)
+            await bounded(self._wire.aclose(), self.options.timeout_s)
 
     # Sessions
 
-    async def _session(self, server: Server) -> Server:
-        """Run one session. Return the server if only its round has ended: the next session needs no new connection."""
-        if server.run_id != self._run_id:
+    async def _session(self, run_id: str) -> str:
+        """Run one session. Return the run if only its round has ended: the next session needs no new connection."""
+        if run_id != self._run_id:
             self._clocks.clear()
             self.stretch, self._offset_s = 1.0, None
-        self._run_id, self.is_up = server.run_id, True
+        self._run_id, self.is_up = run_id, True
         keys = self._wire.roster_keys(self.prefix)
         self._rosters = {key: self._rosters.get(key) or Roster() for key in keys}
         for roster in self._rosters.values():
@@ -271,8 +267,8 @@ class FleetLink:
         except RoundOver as error:
             self._forget_readings()  # those from before the round say nothing about the clock now
             self._away(str(error))
-            return await self._bounded(self._wire.server())
-        return server
+            return await bounded(self._wire.run_id(), self.options.timeout_s)
+        return run_id
 
     async def _serve(self) -> None:
         """Send calls and read replies until the connection is lost. After the close, return once all calls are sent."""
@@ -320,8 +316,7 @@ class FleetLink:
 
     async def _look(self) -> None:
         """Check that the server is the same, then report."""
-        server = await self._bounded(self._wire.server())
-        if server.run_id != self._run_id:
+        if await bounded(self._wire.run_id(), self.options.timeout_s) != self._run_id:
             raise WireLost("another server has taken its place")
         await self._report()
 
@@ -334,7 +329,7 @@ class FleetLink:
             words = (self._id, act, self._run_id, epoch, is_suspect, *counts, lease_us, hold_us)
             calls.append(ScriptCall(Script.MEMBER, (key, f"{key}:all"), words))
         sent_mono = self._clock.monotonic()
-        replies = await self._bounded(self._wire.exchange(calls, ()))
+        replies = await bounded(self._wire.exchange(calls, ()), self.options.timeout_s)
         loop_time, now_mono = asyncio.get_running_loop().time(), self._clock.monotonic()
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, Exception):
@@ -366,7 +361,7 @@ class FleetLink:
             self._publish(FleetBack(self._wire.name, away_s))
         if self._open_mono == inf:
             self._open_mono = -inf
-            self._tickets.opened()
+            self._tickets.look()
 
     def _await_others(self, left_s: float, loop_time: float) -> None:
         """Publish a long wait for other processes."""
@@ -418,9 +413,6 @@ class FleetLink:
     def _forget_readings(self) -> None:
         for clock in self._clocks.values():
             clock.forget()
-
-    async def _bounded(self, work: Awaitable[T]) -> T:
-        return await bounded(work, self.options.timeout_s)
 
 
 def unusable(key: str, name: str, error: Exception) -> ConfigurationError:

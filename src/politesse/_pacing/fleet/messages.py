@@ -53,16 +53,6 @@ class ScriptCall(NamedTuple):
     args: tuple[str | int, ...]
 
 
-class Server(NamedTuple):
-    """The server that a process is connected to.
-
-    Attributes:
-        run_id: the name of the server's present run.
-    """
-
-    run_id: str
-
-
 Reply = list[str]
 """The words that a script returns."""
 

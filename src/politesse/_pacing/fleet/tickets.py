@@ -10,7 +10,7 @@ waiting is done in the lines of this process (``hosts.py``). Redis has no line.
     the request starts              ``use``: the ticket is used; its lease is renewed while the request lasts
     the request ends                ``ended``: in the same script as the wish for the next start
     Redis is lost                   ``lost``: tickets that are not used are void; what has ended stays to be told
-    Redis is back                   ``found`` tells it all; ``opened`` lets the hosts ask
+    Redis is back                   ``found`` tells it all; ``look`` lets the hosts ask
 
 A claim asks for one start at a time. It may ask a little ahead (``ahead_s``), so that the end of a request and the wish
 for the next start are one script. A start that counts from an end of this process counts by the clock of this process.
@@ -65,9 +65,6 @@ _MARGIN_S: Final = 0.05
 _LEAST_WAIT_S: Final = 0.005
 _LONG_WAIT_S: Final = 0.2  # a longer wait ends up to _TOGETHER_S sooner, so that the calls of many hosts are one batch
 _TOGETHER_S: Final = 0.05
-_DRIFT_S: Final = (
-    0.01  # with one request at a time, the interval is longer by this at most, for the drift of the clocks
-)
 _RENEWED: Final = 0.25  # leases are renewed when this share of the first lease is over
 _USABLE: Final = 0.5  # a ticket may be used in this share of its lease
 _GRACE_S: Final = 0.02  # a process that goes first has this time, and a round trip, to ask
@@ -428,12 +425,11 @@ class Tickets:
 
     def lost(self) -> None:
         """Void all tickets that are not used: the server may be another one."""
-        now_mono = self.hosts.monotonic()
-        self._void(now_mono)
+        self._void(self.hosts.monotonic())
         for claim in list(self._claims.values()):
             claim.wait_mono = -inf
             self._answer(claim, len(claim.questions))
-        self._look(now_mono)
+        self.look()
 
     def found(self) -> None:
         """Tell Redis which requests are under way, what has ended, and which hosts are closed or slow."""
@@ -451,9 +447,12 @@ class Tickets:
             if claim.used or claim.ended:
                 self.link.post(claim)
 
-    def opened(self) -> None:
-        """Let the hosts ask: requests may start."""
-        self._look(self.hosts.monotonic())
+    def look(self) -> None:
+        """Let all hosts and scopes see what they may do now."""
+        now_mono = self.hosts.monotonic()
+        for claim in list(self._claims.values()):
+            if claim.place is not None:
+                claim.place.advance(now_mono)
 
     def refused(self, error: ConfigurationError) -> None:
         """Raise the error of a Redis that refuses this client in all tasks that wait."""
@@ -602,12 +601,6 @@ class Tickets:
             if host is not None:
                 self.let_go(host, now_mono)
             self._settle(claim)
-
-    def _look(self, now_mono: float) -> None:
-        """Let all hosts and scopes see what they may do now."""
-        for claim in list(self._claims.values()):
-            if claim.place is not None:
-                claim.place.advance(now_mono)
 
     def _settle(self, claim: Claim) -> None:
         """Count a claim as active, or forget it if it is not needed any more."""

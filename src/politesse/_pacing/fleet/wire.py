@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from politesse import _redis
 from politesse._base.text import described
-from politesse._pacing.fleet.messages import Reply, ScriptCall, Server, WireLost
+from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
 from politesse._pacing.fleet.scripts import Script
 
 if TYPE_CHECKING:
@@ -98,8 +98,11 @@ class RedisWire(_Wire[_redis.Redis]):
         self._connection: AbstractConnection | None = None
         self._shas: dict[Script, str] = {}
 
-    async def open(self) -> Server:
+    async def open(self) -> str:
         """Connect and load the scripts, in few round trips, because each may take half a second.
+
+        Returns:
+            The name of the server's present run.
 
         Raises:
             WireLost: Redis is away.
@@ -108,15 +111,15 @@ class RedisWire(_Wire[_redis.Redis]):
         with self._failures():
             self._connection = await self._client.connection_pool.get_connection()  # type: ignore[no-untyped-call] # redis-py gives it no types
             loads = [("SCRIPT", "LOAD", self._source(script)) for script in Script]
-            server, shas = await self._ask_server(*loads)
+            run_id, shas = await self._ask_server(*loads)
             self._shas = dict(zip(Script, shas, strict=True))
-        return server
+        return run_id
 
-    async def server(self) -> Server:
-        """Return the server; raises WireLost, and ConfigurationError if it may evict keys."""
+    async def run_id(self) -> str:
+        """Return the name of the server's present run; raises WireLost, and ConfigurationError if it may evict keys."""
         with self._failures():
-            server, _ = await self._ask_server()
-        return server
+            run_id, _ = await self._ask_server()
+        return run_id
 
     async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         """Run scripts in order, then read the epoch and the counts of rosters; return all replies.
@@ -159,8 +162,8 @@ class RedisWire(_Wire[_redis.Redis]):
     def _command_of(self, call: ScriptCall) -> tuple[str | int, ...]:
         return ("EVALSHA", self._shas[call.script], len(call.keys), *call.keys, *call.args)
 
-    async def _ask_server(self, *commands: tuple[str, ...]) -> tuple[Server, list[str]]:
-        """Check the server and run commands in one round trip; return the server and the answers."""
+    async def _ask_server(self, *commands: tuple[str, ...]) -> tuple[str, list[str]]:
+        """Check the server and run commands in one round trip; return the name of its run, and the answers."""
         found, memory, *others = await self._send([("INFO", "server"), ("INFO", "memory"), *commands])
         info = _fields_of(_redis.text_of(found))
         _redis.check_mode(self.name, info)  # this check comes first, because a Sentinel knows no scripts
@@ -168,7 +171,7 @@ class RedisWire(_Wire[_redis.Redis]):
             if isinstance(reply, Exception):
                 raise reply
         _redis.check_memory(self.name, _fields_of(_redis.text_of(memory)))
-        return Server(info["run_id"]), [*map(_redis.text_of, others)]
+        return info["run_id"], [*map(_redis.text_of, others)]
 
     async def _send(self, commands: Sequence[tuple[str | int, ...]]) -> list[Any]:
         connection = self._connection
@@ -189,19 +192,19 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
 
     is_cluster = True
 
-    async def open(self) -> Server:
+    async def open(self) -> str:
         """Connect; a script is loaded into a node when it is first run there."""
         with self._failures():
             await self._client.initialize()
-        return await self.server()
+        return await self.run_id()
 
-    async def server(self) -> Server:
-        """Return all primaries as one Server. Its ``run_id`` changes if any primary is replaced."""
+    async def run_id(self) -> str:
+        """Return the names of the present runs of all primaries, joined: they change if any primary is replaced."""
         with self._failures():
             found = (await self._ask_all("INFO", "server")).values()
             for memory in (await self._ask_all("INFO", "memory")).values():
                 _redis.check_memory(self.name, memory)
-        return Server(",".join(sorted(str(info["run_id"]) for info in found)))
+        return ",".join(sorted(str(info["run_id"]) for info in found))
 
     async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         """Run scripts, in order if they have the same key. Then read the rosters."""
