@@ -1,4 +1,17 @@
-"""A store in Redis or Valkey, which the processes of many machines can share; needs redis-py."""
+"""A store in Redis or Valkey, which the processes of many machines can share; needs redis-py.
+
+Theory of operation. A connection belongs to the event loop in which it was opened, so each loop has its own client.
+``aclose`` or the end of the loop closes the client: an asynchronous generator closes the client when it ends, and
+``asyncio.run()`` ends the generators of its loop.
+
+At most ``max_connections`` calls run at once in an event loop, each over one connection. Further calls wait in
+order, because redis-py would refuse them. If a call is cancelled or times out before its reply, redis-py closes the
+connection, so that no other call reads that reply.
+
+A call whose connection was lost is made once more, because the server may have restarted since the last call.
+Making any call twice does no harm. But if the reply that grants a lease is lost, no process can use the lease,
+which then stays granted until it expires.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +21,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from importlib.resources import files
@@ -75,171 +88,12 @@ class _Connections:
     Attributes:
         client: the client, which opens connections on demand.
         places: how many more calls may be under way.
-        opening: a lock that is held while the client of a cluster finds the nodes.
-        is_ready: whether the client has found the nodes.
         keeper: the generator that closes the connections when it ends.
     """
 
     client: Client
     places: asyncio.Semaphore
-    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    is_ready: bool = False
     keeper: AsyncGenerator[None, None] | None = None
-
-
-class RedisCalls:
-    """Makes calls to one Redis or cluster, from any event loop.
-
-    Theory of operation. A connection belongs to the event loop in which it was opened, so each loop has its own client.
-    ``aclose`` or the end of the loop closes the client: an asynchronous generator closes the client when it ends, and
-    ``asyncio.run()`` ends the generators of its loop.
-
-    At most ``max_connections`` calls run at once in an event loop, each over one connection. Further calls wait in
-    order, because redis-py would refuse them. If a call is cancelled or times out before its reply, redis-py closes the
-    connection, so that no other call reads that reply.
-
-    A call whose connection was lost is made once more, because the server may have restarted since the last call.
-    Making any call twice does no harm. But if the reply that grants a lease is lost, no process can use the lease,
-    which then stays granted until it expires.
-
-    Args:
-        url: the URL of the server; see ``politesse._redis``.
-        timeout_s: how long one call may take, not counting the wait for its place.
-        max_connections: how many calls are under way at once, in each event loop.
-
-    Attributes:
-        name: the address of the server, without a password.
-
-    Raises:
-        ConfigurationError: the URL is invalid.
-    """
-
-    def __init__(self, url: str, *, timeout_s: float, max_connections: int) -> None:
-        self._url = url
-        self._timeout_s = timeout_s
-        self._max_connections = max_connections
-        self._by_loop: dict[asyncio.AbstractEventLoop, _Connections] = {}
-        self._closed = False
-        self._pid = os.getpid()
-        self.name: Final = _redis.name_of(self._client())
-
-    async def get(self, key: bytes) -> bytes | None:
-        """Return the value at a key."""
-        found: bytes | None = await self._run(
-            key, lambda client: client.execute_command("GET", key, **{_redis.NEVER_DECODE: True})
-        )
-        return found
-
-    async def run(self, script: _Script, keys: Sequence[bytes], *args: str | int | bytes) -> Any:  # noqa: ANN401
-        """Return the result of a script.
-
-        Raises:
-            StoreError: the server is away, refuses this client or is late; or another program has written a key.
-        """
-        given, options = (len(keys), *keys, *args), {_redis.NEVER_DECODE: True}
-
-        async def evaluate(client: Client) -> Any:  # noqa: ANN401 - the reply of any script
-            try:
-                return await client.execute_command("EVALSHA", script.sha, *given, **options)
-            except _redis.NoScriptError:  # the server has no copy of the script
-                return await client.execute_command("EVAL", script.source, *given, **options)
-
-        return await self._run(keys[0], evaluate)
-
-    async def run_each(self, script: _Script, calls: Sequence[Call]) -> None:
-        """Run a script once for each key and its arguments; failures of single calls are ignored."""
-        if _redis.is_cluster(self._url):
-            await asyncio.gather(*(self.run(script, [key], *args) for key, args in calls))
-            return
-        for start in range(0, len(calls), _PIPELINE):
-            some = calls[start : start + _PIPELINE]
-            await self._run(some[0][0], partial(_run_together, script=script, calls=some))
-
-    async def aclose(self) -> None:
-        """Finish the calls under way in this event loop, and close its connections. Later calls raise StoreError."""
-        self._closed = True
-        if os.getpid() != self._pid:
-            return
-        connections = self._by_loop.pop(asyncio.get_running_loop(), None)
-        if connections is not None and connections.keeper is not None:
-            for _ in range(self._max_connections):  # takes all places, so that no call is under way
-                await connections.places.acquire()
-            await connections.keeper.aclose()
-
-    def _client(self) -> Client:
-        return _redis.client_of(
-            self._url,
-            argument="url",
-            retries=1,
-            socket_connect_timeout=self._timeout_s,
-            max_connections=self._max_connections,
-        )
-
-    async def _run(self, key: bytes, work: Callable[[Client], Awaitable[Result]]) -> Result:
-        connections, limit = await self._of_this_loop(), asyncio.timeout(self._timeout_s)
-        try:
-            async with connections.places, limit:
-                await self._ready(connections)
-                return await work(connections.client)
-        except _redis.FAILURES as error:
-            if limit.expired():
-                raise StoreError(f"Redis at {self.name}: no answer within {self._timeout_s:g} s") from error
-            raise self._failure(key, error) from error
-
-    def foreign(self, key: bytes, problem: str) -> StoreError:
-        """Return the error for a key that another program has written."""
-        shown = key.decode(errors="backslashreplace")
-        return StoreError(
-            f"the key {shown!r:.200} of Redis at {self.name} holds no record of politesse ({problem}). "
-            "It is left as it is: remove it, or give the store another prefix"
-        )
-
-    def _failure(self, key: bytes, error: Exception) -> StoreError:
-        if _redis.is_refusal(error):
-            return StoreError(str(_redis.refused(self.name, error)))
-        if _redis.said(error).startswith(_FOREIGN):
-            return self.foreign(key, described(error))
-        return StoreError(f"Redis at {self.name}: {described(error)}")
-
-    async def _of_this_loop(self) -> _Connections:
-        if self._closed:
-            raise StoreError(f"the store at {self.name} is closed")
-        if os.getpid() != self._pid:
-            if self._by_loop:
-                raise StoreError(f"the store at {self.name} was used in process {self._pid}, before the fork")
-            self._pid = os.getpid()
-        loop = asyncio.get_running_loop()
-        connections = self._by_loop.get(loop)
-        if connections is None:
-            connections = self._by_loop[loop] = _Connections(self._client(), asyncio.Semaphore(self._max_connections))
-            connections.keeper = self._keep(loop, connections.client)
-            await anext(connections.keeper)  # the first step registers the generator with the event loop
-        return connections
-
-    async def _ready(self, connections: _Connections) -> None:
-        """Let the client of a cluster find the nodes once, so that the first calls do not all search for them."""
-        client = connections.client
-        if not isinstance(client, _redis.Redis) and not connections.is_ready:
-            async with connections.opening:
-                if not connections.is_ready:
-                    await client.initialize()
-                    connections.is_ready = True
-
-    async def _keep(self, loop: asyncio.AbstractEventLoop, client: Client) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            self._by_loop.pop(loop, None)
-            with suppress(*_redis.FAILURES):  # the connection was lost
-                async with asyncio.timeout(self._timeout_s):
-                    await _redis.close_client(client)
-
-
-async def _run_together(client: Client, *, script: _Script, calls: Sequence[Call]) -> None:
-    pipeline = client.pipeline(transaction=False)
-    for key, args in calls:
-        pipeline.execute_command("EVAL", script.source, 1, key, *args)
-    await pipeline.execute(raise_on_error=False)
 
 
 class RedisStore:
@@ -305,7 +159,13 @@ class RedisStore:
         check_range("lease_s", lease_s, 0.1, 60.0)
         check_positive("timeout_s", timeout_s)
         check_least("max_connections", max_connections, 1)
-        self._calls = RedisCalls(url, timeout_s=timeout_s, max_connections=max_connections)
+        self._url = url
+        self._timeout_s = timeout_s
+        self._max_connections = max_connections
+        self._by_loop: dict[asyncio.AbstractEventLoop, _Connections] = {}
+        self._closed = False
+        self._pid = os.getpid()
+        self._name: Final = _redis.name_of(self._client())  # the address of the server, without a password
         self._prefix = prefix
         self._max_age_s = max_age_s
         self._lease_s = lease_s
@@ -351,7 +211,7 @@ class RedisStore:
         Raises:
             StoreError: as for ``get``; the record may have been deleted.
         """
-        await self._calls.run(_Script.DELETE, [self._record(key)])
+        await self._run(_Script.DELETE, [self._record(key)])
 
     async def get_or_lease(self, key: str, version: str, /) -> VersionedRecord | Lease | LeaseHeld:
         """Return the record if its version is not ``version``, otherwise a lease; see LeasingStore.
@@ -360,7 +220,7 @@ class RedisStore:
             StoreError: as for ``get``.
         """
         names = [self._record(key), self._lease(key)]
-        kind, *reply = await self._calls.run(_Script.LEASE, names, version, _milliseconds(self._lease_s))
+        kind, *reply = await self._run(_Script.LEASE, names, version, _milliseconds(self._lease_s))
         if kind == b"record":
             found, record = reply
             return VersionedRecord(found.decode("ascii"), record)
@@ -386,7 +246,7 @@ class RedisStore:
             StoreError: the server is away, refuses this client or is late; or the store is closed.
         """
         calls = [(self._lease(key), (lease.token, _milliseconds(lease.lasts_s))) for key, lease in leases.items()]
-        await self._calls.run_each(_Script.RENEW, calls)
+        await self._run_each(_Script.RENEW, calls)
 
     async def release(self, key: str, lease: Lease, /) -> None:
         """End a lease without storing a record.
@@ -394,27 +254,124 @@ class RedisStore:
         Raises:
             StoreError: as for ``renew``.
         """
-        await self._calls.run(_Script.RELEASE, [self._lease(key)], lease.token)
+        await self._run(_Script.RELEASE, [self._lease(key)], lease.token)
 
     async def aclose(self) -> None:
         """Finish the calls under way, and close the connections of this event loop. Later calls raise StoreError."""
-        await self._calls.aclose()
+        self._closed = True
+        if os.getpid() != self._pid:
+            return
+        connections = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if connections is not None and connections.keeper is not None:
+            for _ in range(self._max_connections):  # takes all places, so that no call is under way
+                await connections.places.acquire()
+            await connections.keeper.aclose()
 
     async def _get(self, key: str) -> tuple[str, bytes | None]:
         """Return the version of a record, and the record."""
         name = self._record(key)
-        value = await self._calls.get(name)
+        value: bytes | None = await self._call(
+            name, lambda client: client.execute_command("GET", name, **{_redis.NEVER_DECODE: True})
+        )
         if value is None:
             return _NO_RECORD, None
         header = _HEADER.match(value)
         if header is None:
-            raise self._calls.foreign(name, f"it starts with {value[:16]!r}")
+            raise self._foreign(name, f"it starts with {value[:16]!r}")
         return header[1].decode("ascii"), value[header.end() :]
 
     async def _put(self, key: str, record: bytes, *, token: str = "", replaces: str = "") -> bool:
         expires_s = min(_PACE_S, self._max_age_s) if key.startswith(PACE_KEYS) else self._max_age_s
         names = [self._record(key), self._lease(key)]
-        return bool(await self._calls.run(_Script.PUT, names, record, _milliseconds(expires_s), token, replaces))
+        return bool(await self._run(_Script.PUT, names, record, _milliseconds(expires_s), token, replaces))
+
+    async def _run(self, script: _Script, keys: Sequence[bytes], *args: str | int | bytes) -> Any:  # noqa: ANN401
+        """Return the result of a script.
+
+        Raises:
+            StoreError: the server is away, refuses this client or is late; or another program has written a key.
+        """
+        given, options = (len(keys), *keys, *args), {_redis.NEVER_DECODE: True}
+
+        async def evaluate(client: Client) -> Any:  # noqa: ANN401 - the reply of any script
+            try:
+                return await client.execute_command("EVALSHA", script.sha, *given, **options)
+            except _redis.NoScriptError:  # the server has no copy of the script
+                return await client.execute_command("EVAL", script.source, *given, **options)
+
+        return await self._call(keys[0], evaluate)
+
+    async def _run_each(self, script: _Script, calls: Sequence[Call]) -> None:
+        """Run a script once for each key and its arguments; failures of single calls are ignored."""
+        if _redis.is_cluster(self._url):
+            await asyncio.gather(*(self._run(script, [key], *args) for key, args in calls))
+            return
+        for start in range(0, len(calls), _PIPELINE):
+            some = calls[start : start + _PIPELINE]
+            await self._call(some[0][0], partial(_run_together, script=script, calls=some))
+
+    async def _call(self, key: bytes, work: Callable[[Client], Awaitable[Result]]) -> Result:
+        connections, limit = await self._of_this_loop(), asyncio.timeout(self._timeout_s)
+        try:
+            async with connections.places, limit:
+                client = connections.client
+                if not isinstance(
+                    client, _redis.Redis
+                ):  # the first calls find the nodes together, under its lock
+                    await client.initialize()
+                return await work(client)
+        except _redis.FAILURES as error:
+            if limit.expired():
+                raise StoreError(f"Redis at {self._name}: no answer within {self._timeout_s:g} s") from error
+            raise self._failure(key, error) from error
+
+    def _client(self) -> Client:
+        return _redis.client_of(
+            self._url,
+            argument="url",
+            retries=1,
+            socket_connect_timeout=self._timeout_s,
+            max_connections=self._max_connections,
+        )
+
+    async def _of_this_loop(self) -> _Connections:
+        if self._closed:
+            raise StoreError(f"the store at {self._name} is closed")
+        if os.getpid() != self._pid:
+            if self._by_loop:
+                raise StoreError(f"the store at {self._name} was used in process {self._pid}, before the fork")
+            self._pid = os.getpid()
+        loop = asyncio.get_running_loop()
+        connections = self._by_loop.get(loop)
+        if connections is None:
+            connections = self._by_loop[loop] = _Connections(self._client(), asyncio.Semaphore(self._max_connections))
+            connections.keeper = self._keep(loop, connections.client)
+            await anext(connections.keeper)  # the first step registers the generator with the event loop
+        return connections
+
+    async def _keep(self, loop: asyncio.AbstractEventLoop, client: Client) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self._by_loop.pop(loop, None)
+            with suppress(*_redis.FAILURES):  # the connection was lost
+                async with asyncio.timeout(self._timeout_s):
+                    await _redis.close_client(client)
+
+    def _failure(self, key: bytes, error: Exception) -> StoreError:
+        if _redis.is_refusal(error):
+            return StoreError(str(_redis.refused(self._name, error)))
+        if _redis.said(error).startswith(_FOREIGN):
+            return self._foreign(key, described(error))
+        return StoreError(f"Redis at {self._name}: {described(error)}")
+
+    def _foreign(self, key: bytes, problem: str) -> StoreError:
+        """Return the error for a key that another program has written."""
+        shown = key.decode(errors="backslashreplace")
+        return StoreError(
+            f"the key {shown!r:.200} of Redis at {self._name} holds no record of politesse ({problem}). "
+            "It is left as it is: remove it, or give the store another prefix"
+        )
 
     # Both names have the same hash tag, so that a cluster keeps both in one slot. The hash tag is never empty.
 
@@ -425,7 +382,14 @@ class RedisStore:
         return f"{self._prefix}{{record:{key}}}lease".encode(errors="surrogatepass")
 
     def __repr__(self) -> str:
-        return f"<RedisStore at {self._calls.name}: keys {self._prefix!r}>"
+        return f"<RedisStore at {self._name}: keys {self._prefix!r}>"
+
+
+async def _run_together(client: Client, *, script: _Script, calls: Sequence[Call]) -> None:
+    pipeline = client.pipeline(transaction=False)
+    for key, args in calls:
+        pipeline.execute_command("EVAL", script.source, 1, key, *args)
+    await pipeline.execute(raise_on_error=False)
 
 
 def _milliseconds(seconds: float) -> int:
