@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from politesse import Gatekeeper, HostPolicy, InvalidURL, PacingOptions, Reason
-from politesse._cache.codec import decode_state, encode_state
+from politesse._cache.records import decode_state, encode_state
 from politesse._pacing.host_state import HostState
 from politesse._pacing.hosts import Hosts
 from politesse.ports import FetchRequest, FetchResponse, FetchResult

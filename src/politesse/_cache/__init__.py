@@ -7,8 +7,5 @@ The modules::
     options.py        the options, and the meaning of statuses
     fetching.py       fetches with redirects, in the pace of each host
     admission.py      limits how many fetches are under way
-    records.py        keeps records in a store, with or without leases
-    guarded_store.py  a store whose late or failed calls harm nothing
-    codec.py          the format of the values in a store
-    host_memory.py    keeps the states of hosts in the store
+    records.py        keeps records of files, and states of hosts, in a store: their format, leases, failing stores
 """

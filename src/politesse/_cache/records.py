@@ -1,6 +1,36 @@
-"""Keeps the records of files: in a plain store, in a LeasingStore, or not at all.
+"""What a gate keeps in its store: the records of files, and the states of hosts.
 
-Theory of operation. The cache loads a record before a fetch, and saves a record after the fetch. In a store that
+    ``encode``, ``decode``, and the same of states    the format of the values in a store
+    GuardedStore                                      a store whose late or failed calls harm nothing
+    StoredRecords                                     the records of files, with or without leases
+    StoredHosts                                       the pace that hosts have asked for
+
+The format. A value is a version, a digest of the content, and the content. The content of a file's record is
+compressed: a JSON head, a line feed, and the file. The content of a host's state is JSON. The version changes when
+earlier releases of politesse must not read the new content. A reader ignores unknown fields, which a later version has
+added. A missing field gets its default value. The field is missing if an earlier version did not know the field, or if
+the writer left out the default value.
+
+The guard. A call that takes longer than ``timeout_s`` fails. Without a pause, each new origin would wait for
+a store that hangs. So the store is paused after a late call, and after three consecutive failures of any kind. Each
+pause is twice as long as the last, until a call succeeds:
+
+    answering --late, or the third failure in a row--> paused, for ``timeout_s`` at first, at most five minutes
+    paused --pause is over--> on trial: one call is made, and no other before its end
+    on trial --success--> answering
+    on trial --failure--> paused, for twice as long
+
+A call during a pause fails at once with StorePaused. A call that began before the pause and fails during the pause
+raises StorePaused, too. StorePaused is not published, because the failure that began the pause was published, with the
+length of the pause. So a store that hangs is reported once, even if many calls wait for it.
+
+At most a thousand calls are under way. The other calls wait in order. The time limit of a call begins when the call
+begins, so a call is not late because the store is busy. If the event loop was blocked when the limit ended, the call
+gets the same time once more, because the answer may have arrived meanwhile.
+
+An exception other than a StoreError is a bug of the store. The caller gets the exception, and no pause begins.
+
+The records of files. The cache loads a record before a fetch, and saves a record after the fetch. In a store that
 several processes share, one process at a time gets the lease to fetch a file. One call asks for the record and its
 lease:
 
@@ -23,32 +53,364 @@ A write or delete that fails leaves an older record in the store. Until a later 
 counts only if it is newer than the failed call. The next call that succeeds, and the close, first delete such records,
 so that another process does not find them either. If more than ``_MAX_DOUBTED`` calls have failed, the oldest is
 dropped, and no record of any origin counts that is older than the dropped call.
+
+The states of hosts. A state is kept under the key ``pace/SCOPE/HOST``. To note a state, a turn only adds an entry to a
+dict. The first note starts a task, which writes the notes and ends when no note is left. So a single turn is written at
+once, and under load only the last state of each host is written. The close of the store waits for the task.
+
+If a write fails, the next note of the host writes the newer state. A closed host gets no new notes, so its state is
+written again after ``_RETRY_S``, or when the store is about to close.
+
+Several processes may share a store. So a write merges the new state with the stored state, to keep a closure that
+another process has stored. An UpdatingStore merges both states in one step, in its own thread. In any other store, a
+closure is lost if another process stores it between the read and the write.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import random
+import zlib
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import partial
+from itertools import islice
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from politesse._cache.codec import decode, encode
-from politesse._cache.guarded_store import GuardedStore, StorePaused
-from politesse._cache.outcome import Copy, Moment, Record, is_before
+from politesse._base.constants import PACE_KEYS
+from politesse._cache.outcome import Copy, DefiniteAnswer, Moment, Record, Trouble, is_before
+from politesse._pacing.host_state import BackoffRecord, HostState, joined
+from politesse.clock import Clock, ends_within
 from politesse.errors import ClosedError, StoreError
 from politesse.events import ComponentFailed, Publisher
-from politesse.ports import Lease, VersionedRecord
+from politesse.ports import MAX_BODY_BYTES, Lease, LeasingStore, Store, UpdatingStore, VersionedRecord
+from politesse.stores.memory import MemoryStore, SharedMemoryStore
+from politesse.verdict import AccessResult, Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from politesse.clock import Clock, Timer
+    from politesse.clock import Timer
     from politesse.origin import Origin
 
 Result = TypeVar("Result")
+
+# The format
+
+Part = TypeVar("Part", DefiniteAnswer, Trouble, Moment, HostState, BackoffRecord)
+
+_RECORD: Final = b"politesse/3 "
+_STATE: Final = b"politesse-pace/1 "
+_DIGEST_BYTES: Final = 16
+_MAX_HEAD_BYTES: Final = 1024 * 1024  # real heads are far shorter
+_ENUMS: Final = {"AccessResult": AccessResult, "Bound": Bound}
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
+
+
+def encode(record: Record, key: str) -> bytes:
+    """Return ``record`` as octets that contain its key, so that ``decode`` rejects them under any other key."""
+    answer, trouble, moment, body = record
+    head = {"copy": _stored(answer), "trouble": _stored(trouble), "moment": _stored(moment), "key": key}
+    return framed(_RECORD, zlib.compress(b"%b\n%b" % (_JSON.encode(head).encode(), body), zlib.Z_BEST_SPEED))
+
+
+def decode(data: object, key: str) -> Record:
+    """Return the record in ``data``, the value of ``key`` in a store.
+
+    Raises:
+        StoreError: ``data`` is damaged, has another version, or contains another key.
+    """
+    with _damage():
+        decoder = zlib.decompressobj()
+        plain = decoder.decompress(_unframed(_RECORD, data), _MAX_HEAD_BYTES + MAX_BODY_BYTES)
+        if not decoder.eof:
+            raise ValueError("the content is cut off, or too long")
+        text, _, body = plain.partition(b"\n")
+        head = _head(text, key)
+        answer = _part(DefiniteAnswer, head["copy"])
+        return Record(answer, _part(Trouble, head["trouble"]), _part(Moment, head["moment"]), body)
+
+
+def encode_state(state: HostState, key: str) -> bytes:
+    """Return ``state`` as octets that contain its key, so that ``decode_state`` rejects them under any other key."""
+    return framed(_STATE, json.dumps(asdict(state) | {"key": key}).encode())
+
+
+def decode_state(data: object, key: str) -> HostState:
+    """Return the state in ``data``, the value of the host ``key`` in a store.
+
+    Raises:
+        StoreError: ``data`` is damaged, has another version, or belongs to another host.
+    """
+    with _damage():
+        head = _head(_unframed(_STATE, data), key)
+        state = _part(HostState, head, answers=_part(BackoffRecord, head.get("answers")))
+        if state is None:
+            raise ValueError("no state")
+        return state
+
+
+def framed(version: bytes, content: bytes) -> bytes:
+    """Return the version, the digest of ``content``, and ``content``, joined."""
+    return version + _digest(content) + content
+
+
+def _unframed(version: bytes, data: object) -> bytes:
+    """Return the content of ``data``, without version and digest.
+
+    Raises:
+        StoreError: ``data`` is not bytes, is damaged, or has another version.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise StoreError(f"a stored record is {data!r:.100}: a store returns bytes, or None")
+    octets = bytes(data)
+    if not octets.startswith(version):
+        problem = f"starts with {octets[:16]!r}, not with {version!r}"
+        raise StoreError(f"a stored record {problem}: another version wrote it")
+    digest, content = octets[len(version) :][:_DIGEST_BYTES], octets[len(version) + _DIGEST_BYTES :]
+    if digest != _digest(content):
+        raise StoreError("a stored record is damaged: its digest is another")
+    return content
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Raise a StoreError for content that cannot be read."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, zlib.error) as error:
+        raise StoreError(f"a stored record is damaged: {error!r:.200}") from error
+
+
+def _head(text: bytes, key: str) -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(text)
+    if head["key"] != key:
+        raise StoreError(f"the record of {key} is one of {head['key']!r:.200}")
+    return head
+
+
+def _stored(part: DefiniteAnswer | Trouble | Moment | None) -> dict[str, object] | None:
+    """Return those fields of ``part`` that do not have their default values."""
+    if part is None:
+        return None
+    return {one.name: value for one in fields(part) if (value := getattr(part, one.name)) is not one.default}
+
+
+def _part(kind: type[Part], stored: dict[str, Any] | None, **given: object) -> Part | None:
+    """Return a part of a record, from its stored fields and the ``given`` fields."""
+    if stored is None:
+        return None
+    values: dict[str, Any] = dict(given)
+    for one in fields(kind):
+        if one.name in given:
+            continue
+        if one.name in stored:
+            values[one.name] = _checked(str(one.type), stored[one.name])
+        elif one.default is MISSING:
+            raise ValueError(f"{kind.__name__} without {one.name}")
+    return kind(**values)
+
+
+def _checked(kind: str, value: object) -> object:
+    """Return a stored value if it has the type of its field."""
+    if (enum := _ENUMS.get(kind)) is not None:
+        return enum(str(value))
+    of, _, optional = kind.partition(" | ")
+    right = optional == "None" if value is None else type(value).__name__ in {of, "int" if of == "float" else of}
+    if not right or (isinstance(value, int | float) and not isfinite(value)):
+        raise TypeError(f"{value!r:.100} instead of {kind}")
+    return value
+
+
+# The guard
+
+_CALLS_AT_ONCE: Final = 1_000  # SqliteStore accepts this many calls at once
+_FAILURES: Final = 3
+_LONGEST_PAUSE_S: Final = 300.0
+
+
+class StorePaused(Exception):
+    """The store is paused after a failure, or closed."""
+
+
+class _StoreLate(StoreError):
+    """The call took longer than ``store_timeout_s``."""
+
+
+class GuardedStore:
+    """A store with time limits and pauses; see the module. Belongs to one event loop.
+
+    Args:
+        store: closed with this object.
+        timeout_s: the time limit of a call.
+        clock: measures the time of a call.
+
+    Attributes:
+        outlives: whether the records may outlive this process.
+        leasing: the store, if it is a LeasingStore; use ``call`` for its methods.
+        closing: whether ``aclose`` was called; pending work may still call the store.
+        before_close: called when ``aclose`` is called, to start the last work.
+        closed: whether the store is closed.
+    """
+
+    def __init__(self, store: Store, *, timeout_s: float, clock: Clock) -> None:
+        self._store = store
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._updating = store if isinstance(store, UpdatingStore) else None
+        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these never wait, but a subclass may wait
+        self.outlives: bool = not self._in_memory
+        self.leasing: LeasingStore | None = store if isinstance(store, LeasingStore) else None
+        self.closing: bool = False
+        self.before_close: list[Callable[[], None]] = []
+        self.closed: bool = False
+        self._places = asyncio.Semaphore(_CALLS_AT_ONCE)
+        self._pending: set[asyncio.Task[Any]] = set()
+        self._failures = 0
+        self._pauses = 0  # the number of consecutive pauses
+        self._until_mono = 0.0
+        self._on_trial = False
+
+    def get(self, key: str) -> Coroutine[Any, Any, bytes | None]:
+        """Return a record, or None.
+
+        Raises:
+            StoreError: if the record cannot be read, or not in time.
+            StorePaused: if the store was not called, because it is paused.
+            RuntimeError: if the store raises a BaseException.
+        """
+        return self.call(partial(self._store.get, key))
+
+    def put(self, key: str, record: bytes) -> Coroutine[Any, Any, None]:
+        """Keep a record. Raises the same errors as ``get``."""
+        return self.call(partial(self._store.put, key, record))
+
+    def delete(self, key: str) -> Coroutine[Any, Any, None]:
+        """Delete a record. Raises the same errors as ``get``."""
+        return self.call(partial(self._store.delete, key))
+
+    async def update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
+        """Replace a record by ``change(record)``. Raises the same errors as ``get``.
+
+        Args:
+            key: the key of the record.
+            change: see UpdatingStore. If the store has no ``update``, a record is lost if another process puts it
+                between the read and the write.
+        """
+        if (updating := self._updating) is not None:
+            await self.call(lambda: updating.update(key, change))
+        else:
+            await self.call(lambda: self._get_and_put(key, change), calls=2)
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Run work in a task; ``aclose`` waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+        return task
+
+    async def aclose(self) -> StoreError | None:
+        """Wait for pending work within the time limit, then close the store; raises the errors of its ``aclose``.
+
+        Returns:
+            None, or an error if the store does not close in time.
+        """
+        self.closing = True
+        for callback in self.before_close:
+            callback()
+        if self._pending:
+            await ends_within(self._clock, self._timeout_s, asyncio.ensure_future(self._end_pending()))
+        self.closed = True
+        for task in self._pending:
+            task.cancel()
+        try:
+            await self._limited(self._store.aclose())
+        except _StoreLate as error:
+            return error
+        return None
+
+    async def _end_pending(self) -> None:
+        """Wait until no work is pending; work may call the store again."""
+        while self._pending:
+            await asyncio.wait(set(self._pending))
+
+    async def _get_and_put(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
+        await self._store.put(key, change(await self._store.get(key)))
+
+    async def call(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int = 1) -> Result:
+        """Return the result of ``call``, which calls the store ``calls`` times; raises the same errors as ``get``."""
+        if self._in_memory:
+            return await call()
+        async with self._places:
+            if self.closed:
+                raise StorePaused("the store is closed")
+            if trial := self._pauses > 0:
+                self._try()
+            try:
+                result = await self._limited(call(), calls)
+            except StoreError as error:
+                pause_s = self._pause_after(error)
+                if pause_s is None:
+                    raise
+                raise StoreError(f"{error}; the store is paused for {pause_s:g} s") from error
+            finally:
+                if trial:
+                    self._on_trial = False
+            self._failures = self._pauses = 0
+            return result
+
+    def _try(self) -> None:
+        """Begin the trial after a pause; raises StorePaused during the pause and during another trial."""
+        left_s = self._until_mono - self._clock.monotonic()
+        if left_s > 0.0 or self._on_trial:
+            raise StorePaused(f"the store is paused after a failure, for {max(0.0, left_s):.0f} s more")
+        self._on_trial = True
+
+    def _pause_after(self, error: StoreError) -> float | None:
+        """Count a failure; return the seconds of the pause that begins now, or None.
+
+        Raises:
+            StorePaused: the call began before the present pause; the failure that began the pause was reported.
+        """
+        self._failures += 1
+        now_mono = self._clock.monotonic()
+        if now_mono < self._until_mono:
+            raise StorePaused(str(error)) from error
+        if not (isinstance(error, _StoreLate) or self._pauses or self._failures >= _FAILURES):
+            return None
+        # The exponent is bounded, so that a store that fails for days does not overflow.
+        pause_s = min(self._timeout_s * 2.0 ** min(self._pauses, 32), max(_LONGEST_PAUSE_S, self._timeout_s))
+        self._pauses += 1
+        self._until_mono = now_mono + pause_s
+        return pause_s
+
+    async def _limited(self, work: Coroutine[Any, Any, Result], calls: int = 1) -> Result:
+        """Return the result of ``work``, which makes ``calls`` calls; raises _StoreLate after their time limit.
+
+        The call runs in a separate task, so that a store that ignores a cancellation does not delay the caller. A
+        BaseException of the store is raised as a RuntimeError: the store's own CancelledError must not cancel the
+        waiters.
+        """
+        if self._in_memory:
+            return await work
+        task = self.run(work)
+        if not await ends_within(self._clock, calls * self._timeout_s, task, again_after_stall=True):
+            raise _StoreLate(f"the store took longer than store_timeout_s={self._timeout_s:g}")
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None or isinstance(error, Exception):
+            return task.result()
+        raise RuntimeError(f"the store raised {error!r}") from error
+
+
+# The records of files
 
 LARGE_OCTETS: Final = 64 * 1024
 """More octets are compressed, unpacked and digested in a thread: the event loop would stop for over a millisecond."""
@@ -270,3 +632,102 @@ class StoredRecords:
         if self._held and self._renewal is None:
             lasts_s = min(lease.lasts_s for lease in self._held.values())
             self._renewal = self._clock.call_later(_RENEWED_AFTER * lasts_s, self._renew_soon)
+
+
+# The states of hosts
+
+_HOSTS_AT_ONCE: Final = 100  # this many hosts are written together
+_RETRY_S: Final = 30.0
+_MAX_UNWRITTEN: Final = 10_000
+
+
+class StoredHosts:
+    """Keeps the states of the hosts, addresses or domains of a scope; see ``HostMemory``.
+
+    Args:
+        scope: ``"host"``, ``"address"`` or ``"domain"``.
+        store: keeps the states.
+        clock: starts the timer for later attempts.
+        publisher: receives ComponentFailed.
+    """
+
+    def __init__(self, scope: str, store: GuardedStore, *, clock: Clock, publisher: Publisher) -> None:
+        self._prefix = f"{PACE_KEYS}{scope}/"
+        self._store = store
+        self._clock = clock
+        self._publisher = publisher
+        self._unwritten: dict[str, Callable[[], HostState]] = {}  # the states of closed hosts that could not be written
+        self._retry: Timer | None = None
+        self._noted: dict[str, Callable[[], HostState]] = {}
+        self._writer: asyncio.Task[None] | None = None
+        store.before_close.append(self._note_unwritten)
+
+    async def recall(self, key: str, /) -> HostState | None:
+        """Return the state of a host; None if the store has no state of the host.
+
+        Raises:
+            StoreError: the state cannot be read; the error is published unless the store is paused.
+        """
+        if (take := self._noted.get(key)) is not None:
+            return take()
+        try:
+            kept = await self._store.get(self._prefix + key)
+            return None if kept is None else decode_state(kept, key)
+        except StorePaused as error:
+            raise StoreError(f"what {key} asked for is not read: {error}") from error
+        except Exception as error:
+            # A user's store may raise any exception. The host then counts as requested just now.
+            self._publisher.publish(ComponentFailed(None, "store", error))
+            raise StoreError(f"what {key} asked for cannot be read") from error
+
+    def note(self, key: str, take: Callable[[], HostState], /) -> None:
+        """Keep the state that ``take`` returns for a host. After the close of the store the state is dropped."""
+        if self._store.closed:
+            return
+        self._noted[key] = take
+        if self._writer is None or self._writer.done():
+            self._writer = self._store.run(self._write())
+
+    async def _write(self) -> None:
+        """Write until no note is left."""
+        while self._noted:
+            batch = {key: self._noted.pop(key) for key in list(islice(self._noted, _HOSTS_AT_ONCE))}
+            await asyncio.gather(*(self._replace(key, take) for key, take in batch.items()))
+
+    async def _replace(self, key: str, take: Callable[[], HostState]) -> None:
+        """Write the state of a host; publish an error."""
+        try:
+            state = take()  # taken here, because the store may call the lambda in another thread
+            await self._store.update(self._prefix + key, lambda kept: _joined(key, state, kept))
+        except StorePaused:
+            self._write_later(key, take)
+        except Exception as error:  # noqa: BLE001 - as in ``recall``
+            self._publisher.publish(ComponentFailed(None, "store", error))
+            self._write_later(key, take)
+
+    def _write_later(self, key: str, take: Callable[[], HostState]) -> None:
+        """Write the state of a closed host later, because no request may note the state before the host opens."""
+        answers = take().answers
+        if self._store.closing or answers is None or not answers.binds or len(self._unwritten) >= _MAX_UNWRITTEN:
+            return
+        self._unwritten[key] = take
+        if self._retry is None:
+            self._retry = self._clock.call_later(_RETRY_S, self._note_unwritten)
+
+    def _note_unwritten(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = None
+        unwritten, self._unwritten = self._unwritten, {}
+        for key, take in unwritten.items():
+            self.note(key, self._noted.get(key, take))
+
+
+def _joined(key: str, state: HostState, kept: bytes | None) -> bytes:
+    """Return the octets of a state, merged with the stored state if another process has noted it."""
+    if kept is not None:
+        with suppress(StoreError):  # ``recall`` publishes this error
+            theirs = decode_state(kept, key)
+            if theirs.noted_by != state.noted_by:
+                state = joined(state, theirs, state.since_s(theirs))
+    return encode_state(state, key)

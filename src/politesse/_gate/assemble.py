@@ -15,10 +15,8 @@ from politesse._base.text import type_name
 from politesse._cache.admission import Admission
 from politesse._cache.cache import RobotsCache
 from politesse._cache.fetching import PacedFetcher
-from politesse._cache.guarded_store import GuardedStore
-from politesse._cache.host_memory import StoredHosts
 from politesse._cache.options import AccessPolicy, CacheOptions, HostPolicy
-from politesse._cache.records import ReadingThreads, StoredRecords
+from politesse._cache.records import GuardedStore, ReadingThreads, StoredHosts, StoredRecords
 from politesse._gate.identity import Identity
 from politesse._gate.permission import no_rules
 from politesse._gate.state import GateState

@@ -12,7 +12,7 @@ import typer
 
 from politesse._base.constants import DAY_S, PACE_KEYS
 from politesse._base.text import counted, printable
-from politesse._cache.codec import decode, decode_state
+from politesse._cache.records import decode, decode_state
 from politesse.cli.console import as_lines, as_text, errors, output, record_of, say, say_json, say_record
 from politesse.cli.running import AsJson, checked_arguments, file_option, number_option
 from politesse.errors import ConfigurationError, StoreError

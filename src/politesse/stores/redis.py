@@ -315,9 +315,7 @@ class RedisStore:
         try:
             async with connections.places, limit:
                 client = connections.client
-                if not isinstance(
-                    client, _redis.Redis
-                ):  # the first calls find the nodes together, under its lock
+                if not isinstance(client, _redis.Redis):  # the first calls find the nodes together, under its lock
                     await client.initialize()
                 return await work(client)
         except _redis.FAILURES as error:

@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from politesse import Bound, CacheOptions, Gatekeeper, HostPolicy, NotYet, PacingOptions, Reason, TooFar
-from politesse._cache import codec
+from politesse._cache import records
 from politesse._redis import text_of
 from politesse.ledger import LedgerReader, RecordedDecision, RecordedTurn, Snapshot, verify
 from politesse.options import FleetOptions
@@ -150,12 +150,12 @@ async def test_each_field_of_a_record_is_read_and_written_again(folder: Path) ->
         key = f"https://{name}.example"
         octets = await store.get(key)
         assert octets is not None
-        assert codec.encode(codec.decode(octets, key), key) == octets
+        assert records.encode(records.decode(octets, key), key) == octets
         host = f"{name}.example"
         octets = await store.get(f"pace/host/{host}")
         assert octets is not None
         written = json.loads(octets[33:])
-        read = asdict(codec.decode_state(octets, host)) | {"key": host}
+        read = asdict(records.decode_state(octets, host)) | {"key": host}
         assert _known(written, read) == written
     await store.aclose()
 
@@ -176,7 +176,7 @@ async def test_fields_of_a_later_release_are_ignored(folder: Path) -> None:
         content = octets[len(version) + 16 :]
         text = zlib.decompress(content) if key == OPEN else content
         text = text.replace(b"{", b'{"added": [1], ', 1).replace(b'": {', b'": {"more": "x", ')
-        changed = codec.framed(version, zlib.compress(text) if key == OPEN else text)
+        changed = records.framed(version, zlib.compress(text) if key == OPEN else text)
         assert changed != octets
         await store.put(key, changed)
     await store.aclose()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse._cache.guarded_store import GuardedStore, StorePaused
+from politesse._cache.records import GuardedStore, StorePaused
 from politesse.errors import ConfigurationError, StoreError
 from politesse.origin import Origin
 from politesse.ports import Lease, LeaseHeld, LeasingStore, Store, UpdatingStore, VersionedRecord

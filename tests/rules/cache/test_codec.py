@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politesse._cache.codec import decode, decode_state, encode, encode_state, framed
 from politesse._cache.outcome import DefiniteAnswer, Moment, Record, Trouble
+from politesse._cache.records import decode, decode_state, encode, encode_state, framed
 from politesse._pacing.host_state import BackoffRecord, HostState, joined
 from politesse.errors import StoreError
 from politesse.ports import MAX_BODY_BYTES
