@@ -81,7 +81,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import partial
 from itertools import islice
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from politesse._base.constants import PACE_KEYS
 from politesse._cache.outcome import Copy, DefiniteAnswer, Moment, Record, Trouble, is_before
@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from politesse.clock import Timer
     from politesse.origin import Origin
 
+Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
 
 # The format
@@ -254,20 +255,21 @@ class GuardedStore:
         clock: measures the time of a call.
 
     Attributes:
+        store: the store; use ``call`` for its methods.
+        leasing: the store, if it is a LeasingStore.
         outlives: whether the records may outlive this process.
-        leasing: the store, if it is a LeasingStore; use ``call`` for its methods.
         closing: whether ``aclose`` was called; pending work may still call the store.
         before_close: called when ``aclose`` is called, to start the last work.
         closed: whether the store is closed.
     """
 
     def __init__(self, store: Store, *, timeout_s: float, clock: Clock) -> None:
-        self._store = store
+        self.store: Store = store
         self._timeout_s = timeout_s
         self._clock = clock
         self._updating = store if isinstance(store, UpdatingStore) else None
-        self._in_memory = type(store) in {MemoryStore, SharedMemoryStore}  # these never wait, but a subclass may wait
-        self.outlives: bool = not self._in_memory
+        # The stores in memory never wait, but their subclasses may wait.
+        self.outlives: bool = type(store) not in {MemoryStore, SharedMemoryStore}
         self.leasing: LeasingStore | None = store if isinstance(store, LeasingStore) else None
         self.closing: bool = False
         self.before_close: list[Callable[[], None]] = []
@@ -279,36 +281,18 @@ class GuardedStore:
         self._until_mono = 0.0
         self._on_trial = False
 
-    def get(self, key: str) -> Coroutine[Any, Any, bytes | None]:
-        """Return a record, or None.
-
-        Raises:
-            StoreError: if the record cannot be read, or not in time.
-            StorePaused: if the store was not called, because it is paused.
-            RuntimeError: if the store raises a BaseException.
-        """
-        return self.call(partial(self._store.get, key))
-
-    def put(self, key: str, record: bytes) -> Coroutine[Any, Any, None]:
-        """Keep a record. Raises the same errors as ``get``."""
-        return self.call(partial(self._store.put, key, record))
-
-    def delete(self, key: str) -> Coroutine[Any, Any, None]:
-        """Delete a record. Raises the same errors as ``get``."""
-        return self.call(partial(self._store.delete, key))
-
     async def update(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
-        """Replace a record by ``change(record)``. Raises the same errors as ``get``.
+        """Replace a record by ``change(record)``. Raises the same errors as ``call``.
 
         Args:
             key: the key of the record.
             change: see UpdatingStore. If the store has no ``update``, a record is lost if another process puts it
                 between the read and the write.
         """
-        if (updating := self._updating) is not None:
-            await self.call(lambda: updating.update(key, change))
+        if self._updating is not None:
+            await self.call(self._updating.update, key, change)
         else:
-            await self.call(lambda: self._get_and_put(key, change), calls=2)
+            await self.call(self._get_and_put, key, change, calls=2)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Run work in a task; ``aclose`` waits for it."""
@@ -332,7 +316,7 @@ class GuardedStore:
         for task in self._pending:
             task.cancel()
         try:
-            await self._limited(self._store.aclose())
+            await self._limited(self.store.aclose())
         except _StoreLate as error:
             return error
         return None
@@ -343,19 +327,27 @@ class GuardedStore:
             await asyncio.wait(set(self._pending))
 
     async def _get_and_put(self, key: str, change: Callable[[bytes | None], bytes]) -> None:
-        await self._store.put(key, change(await self._store.get(key)))
+        await self.store.put(key, change(await self.store.get(key)))
 
-    async def call(self, call: Callable[[], Coroutine[Any, Any, Result]], calls: int = 1) -> Result:
-        """Return the result of ``call``, which calls the store ``calls`` times; raises the same errors as ``get``."""
-        if self._in_memory:
-            return await call()
+    async def call(
+        self, method: Callable[[*Args], Coroutine[Any, Any, Result]], *args: *Args, calls: int = 1
+    ) -> Result:
+        """Return the result of a method of the store, or of ``method``, which calls the store ``calls`` times.
+
+        Raises:
+            StoreError: if the call fails, or does not end in time.
+            StorePaused: if the store was not called, because it is paused.
+            RuntimeError: if the store raises a BaseException.
+        """
+        if not self.outlives:
+            return await method(*args)
         async with self._places:
             if self.closed:
                 raise StorePaused("the store is closed")
             if trial := self._pauses > 0:
                 self._try()
             try:
-                result = await self._limited(call(), calls)
+                result = await self._limited(method(*args), calls)
             except StoreError as error:
                 pause_s = self._pause_after(error)
                 if pause_s is None:
@@ -399,7 +391,7 @@ class GuardedStore:
         BaseException of the store is raised as a RuntimeError: the store's own CancelledError must not cancel the
         waiters.
         """
-        if self._in_memory:
+        if not self.outlives:
             return await work
         task = self.run(work)
         if not await ends_within(self._clock, calls * self._timeout_s, task, again_after_stall=True):
@@ -490,13 +482,13 @@ class StoredRecords:
         a new one, or neither after ``max_wait_s``. ``save`` or ``release`` ends the lease.
         """
         if self._store.leasing is None:
-            stored = await self._call(origin, self._store.get(origin.text))
+            stored = await self._call(origin, self._store.call(self._store.store.get, origin.text))
             return None if stored is None else await self._decoded(stored, origin), None, None
         key, version, record = origin.text, "", None
         wait_s, end_mono = _FIRST_WAIT_S, self._clock.monotonic() + self._max_wait_s
         while True:
-            asking = partial(self._store.leasing.get_or_lease, key, version)
-            found = await self._call(origin, self._store.call(asking))
+            asking = self._store.call(self._store.leasing.get_or_lease, key, version)
+            found = await self._call(origin, asking)
             if isinstance(found, Lease):
                 self._hold(key, found)
                 return record, None, found
@@ -520,24 +512,24 @@ class StoredRecords:
         octets = await self._reading.run(partial(encode, record, key), is_large=large)
         putting: Coroutine[Any, Any, object]
         if lease is None or self._store.leasing is None:
-            putting = self._store.put(key, octets)
+            putting = self._store.call(self._store.store.put, key, octets)
         else:
             self._drop(key)
-            putting = self._store.call(partial(self._store.leasing.put_leased, key, octets, lease))
+            putting = self._store.call(self._store.leasing.put_leased, key, octets, lease)
         await self._call(origin, self._change(origin, record.moment, putting))
 
     def release(self, origin: Origin, lease: Lease) -> None:
         """End a lease without storing a record, in the background."""
         if self._store.leasing is not None:
             self._drop(origin.text)
-            releasing = partial(self._store.leasing.release, origin.text, lease)
-            self._store.run(self._call(origin, self._store.call(releasing)))
+            releasing = self._store.call(self._store.leasing.release, origin.text, lease)
+            self._store.run(self._call(origin, releasing))
 
     async def delete(self, origin: Origin, moment: Moment) -> None:
         """Delete the record of ``origin`` at ``moment``."""
         self._doubt(origin, moment)  # a load during the call must not bring the record back
         try:
-            await self._change(origin, moment, self._store.delete(origin.text))
+            await self._change(origin, moment, self._store.call(self._store.store.delete, origin.text))
         except StorePaused as error:
             self._publish(origin, StoreError(f"{origin} is kept: {error}"))
         except StoreError as error:
@@ -588,7 +580,7 @@ class StoredRecords:
         try:
             while self._doubted:
                 origin, moment = next(iter(self._doubted.items()))
-                await self._store.delete(origin.text)
+                await self._store.call(self._store.store.delete, origin.text)
                 if self._doubted.get(origin) is moment:
                     del self._doubted[origin]
         except StorePaused:
@@ -628,7 +620,7 @@ class StoredRecords:
 
     async def _renew(self) -> None:
         if self._store.leasing is not None:
-            await self._call(None, self._store.call(partial(self._store.leasing.renew, dict(self._held))))
+            await self._call(None, self._store.call(self._store.leasing.renew, dict(self._held)))
         if self._held and self._renewal is None:
             lasts_s = min(lease.lasts_s for lease in self._held.values())
             self._renewal = self._clock.call_later(_RENEWED_AFTER * lasts_s, self._renew_soon)
@@ -671,7 +663,7 @@ class StoredHosts:
         if (take := self._noted.get(key)) is not None:
             return take()
         try:
-            kept = await self._store.get(self._prefix + key)
+            kept = await self._store.call(self._store.store.get, self._prefix + key)
             return None if kept is None else decode_state(kept, key)
         except StorePaused as error:
             raise StoreError(f"what {key} asked for is not read: {error}") from error

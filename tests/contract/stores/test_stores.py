@@ -426,7 +426,7 @@ class Bench:
     async def get(self) -> str:
         """Return the outcome of a call: a record, or the text of an error."""
         try:
-            return str(await self.guarded.get("key"))
+            return str(await self.guarded.call(self.guarded.store.get, "key"))
         except (StoreError, StorePaused) as error:
             return f"{type(error).__name__}: {error}"
 
@@ -479,7 +479,7 @@ async def test_error_that_no_store_should_raise_is_raised_and_pauses_nothing() -
         bench = Bench(FailingStore({}, "get", fail=raising(error)))
         for _ in range(5):
             with pytest.raises(type(error)):
-                await bench.guarded.get("key")
+                await bench.guarded.call(bench.guarded.store.get, "key")
         assert bench.store.count("get") == 5
 
 
@@ -487,12 +487,12 @@ async def test_store_in_memory_is_called_without_a_task_or_a_limit() -> None:
     clock = ManualClock()
     guarded = GuardedStore(MemoryStore(), timeout_s=LIMIT_S, clock=clock)
     tasks = asyncio.all_tasks()
-    putting: Coroutine[object, object, None] = guarded.put("key", b"record")
+    putting: Coroutine[object, object, None] = guarded.call(guarded.store.put, "key", b"record")
     with pytest.raises(StopIteration):
         putting.send(None)
     assert asyncio.all_tasks() == tasks
     assert not guarded.outlives
-    assert await guarded.get("key") == b"record"
+    assert await guarded.call(guarded.store.get, "key") == b"record"
 
 
 async def test_close_waits_for_pending_calls_and_then_closes_the_store_though_it_is_left_alone() -> None:
