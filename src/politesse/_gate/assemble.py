@@ -12,9 +12,8 @@ import aiohttp
 
 from politesse._base.checks import check_choice, check_types, wrong_type
 from politesse._base.text import type_name
-from politesse._cache.admission import Admission
 from politesse._cache.cache import RobotsCache
-from politesse._cache.fetching import PacedFetcher
+from politesse._cache.fetching import Admission, PacedFetcher
 from politesse._cache.options import AccessPolicy, CacheOptions, HostPolicy
 from politesse._cache.records import GuardedStore, ReadingThreads, StoredHosts, StoredRecords
 from politesse._gate.identity import Identity

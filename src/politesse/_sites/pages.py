@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from politesse._cache.admission import Admission, GivenUp
-from politesse._cache.fetching import fault_of_fetcher, is_challenge, signed, with_closure
+from politesse._cache.fetching import Admission, fault_of_fetcher, is_challenge, signed, with_closure
 from politesse._http.redirects import follow
 from politesse._http.signing import RequestSignature
 from politesse._sites.data_txt import DataRecord, DataTxt
@@ -221,10 +220,7 @@ class PageFetcher:
     async def _request(self, hop: FetchRequest, signature: RequestSignature) -> FetchResult:
         """Make one request in its turn, and repeat it once if the answer asks for a signature."""
         with await self.crawler.take_turn(hop.url) as turn:
-            try:
-                result = await self.admission.run(lambda _: self._send(signed(hop, signature)))
-            except GivenUp as error:
-                return FetchFault(FaultKind.TIMEOUT, str(error), hop.url)
+            result = await self.admission.run(hop.url, lambda _: self._send(signed(hop, signature)))
             if not is_challenge(result, signature):
                 if result.status is not None:
                     turn.observe(result.status, result.headers if isinstance(result, FetchResponse) else None)
