@@ -41,7 +41,7 @@ import ssl
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -199,78 +199,6 @@ def _is_notified(tls: ssl.SSLObject) -> bool:
         return False
 
 
-@dataclass(eq=False, repr=False)
-class SharedClient:
-    """Creates a session at the first fetch in an event loop, and again after ``aclose``.
-
-    Args:
-        options: proxy and TLS settings.
-        headers: the headers of each request.
-        session: the session whose connector is borrowed; None for a connector that checks addresses.
-    """
-
-    _options: FetchOptions
-    _headers: Mapping[str, str]
-    _session: aiohttp.ClientSession | None
-    _clients: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        # Prevents aiohttp's warning of an unclosed session. Between fetches our session has no connection.
-        weakref.finalize(self, _detach, self._clients)
-
-    def get(self) -> aiohttp.ClientSession:
-        """Return the session of the running event loop."""
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            for ended in [known for known in self._clients if known.is_closed()]:
-                self._clients.pop(ended).detach()
-            client = self._clients[loop] = self._create()
-        return client
-
-    async def aclose(self) -> None:
-        """Close the session of the running event loop, with all connections."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
-
-    def _create(self) -> aiohttp.ClientSession:
-        connector: aiohttp.BaseConnector | None
-        if self._session is not None:
-            connector = self._session.connector
-        else:
-            connector = aiohttp.TCPConnector(
-                # A proxy may have a private address, and resolves the names of sites itself.
-                resolver=(
-                    CurrentGuard()
-                    if self._options.proxy is None
-                    else AddressGuard(SystemResolver(), private_addresses="allow")
-                ),
-                use_dns_cache=False,
-                force_close=True,
-                limit=0,  # the gate has its own limits, so a fetch must not wait for another fetch here
-                ssl=self._options.ssl_context or True,
-            )
-        client = aiohttp.ClientSession(
-            connector=connector,
-            connector_owner=self._session is None,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers,
-            trust_env=False,
-            auto_decompress=False,  # aiohttp would accept a truncated gzip body as complete
-            middlewares=(),
-            response_class=WatchedResponse,
-            max_line_size=MAX_HEAD_BYTES,
-            max_field_size=MAX_HEAD_BYTES,
-            max_headers=MAX_HEADERS,
-        )
-        if self._session is None:
-            # aiohttp would repeat a request if the server closes the connection without a response. A borrowed
-            # connector needs the repetition, because the server may have closed a connection that the connector reuses.
-            never_repeat(client)
-        return client
-
-
 def _detach(clients: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession]) -> None:
     for client in clients.values():
         if not client.closed:
@@ -354,7 +282,10 @@ class AiohttpFetcher:
         }
         if self.options.from_address is not None:
             headers["From"] = self.options.from_address  # RFC 9110 10.1.2
-        self._client = SharedClient(self.options, headers, session)
+        self._headers = headers
+        self._clients: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+        # Prevents aiohttp's warning of an unclosed session. Between fetches our session has no connection.
+        weakref.finalize(self, _detach, self._clients)
 
     async def fetch(self, request: FetchRequest, /) -> FetchResult:
         """Make one request. Raises no exception except for a cancellation."""
@@ -378,7 +309,7 @@ class AiohttpFetcher:
             async with asyncio.timeout(options.total_timeout_s):
                 if self._unguarded and request.redirected and (refusal := await self._name_refusal(guard, url)):
                     return fault_at(request.url, FaultKind.REDIRECT_TARGET, refusal)
-                async with self._client.get().get(
+                async with self._client().get(
                     url,
                     headers={**headers, **(request.signature or {})},
                     allow_redirects=False,
@@ -392,8 +323,56 @@ class AiohttpFetcher:
             return fault_at(request.url, _kind(error, guard), detail)
 
     async def aclose(self) -> None:
-        """Close all connections. A later fetch opens new ones."""
-        await self._client.aclose()
+        """Close all connections of the running event loop. A later fetch opens new ones."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    def _client(self) -> aiohttp.ClientSession:
+        """Return our session of the running event loop; make it at the first fetch, and again after ``aclose``."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            for ended in [known for known in self._clients if known.is_closed()]:
+                self._clients.pop(ended).detach()
+            client = self._clients[loop] = self._made_client()
+        return client
+
+    def _made_client(self) -> aiohttp.ClientSession:
+        connector: aiohttp.BaseConnector | None
+        if self._session is not None:
+            connector = self._session.connector
+        else:
+            connector = aiohttp.TCPConnector(
+                # A proxy may have a private address, and resolves the names of sites itself.
+                resolver=(
+                    CurrentGuard()
+                    if self.options.proxy is None
+                    else AddressGuard(SystemResolver(), private_addresses="allow")
+                ),
+                use_dns_cache=False,
+                force_close=True,
+                limit=0,  # the gate has its own limits, so a fetch must not wait for another fetch here
+                ssl=self.options.ssl_context or True,
+            )
+        client = aiohttp.ClientSession(
+            connector=connector,
+            connector_owner=self._session is None,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+            trust_env=False,
+            auto_decompress=False,  # aiohttp would accept a truncated gzip body as complete
+            middlewares=(),
+            response_class=WatchedResponse,
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
+            max_headers=MAX_HEADERS,
+        )
+        if self._session is None:
+            # aiohttp would repeat a request if the server closes the connection without a response. A borrowed
+            # connector needs the repetition, because the server may have closed a connection that the connector reuses.
+            never_repeat(client)
+        return client
 
     async def _name_refusal(self, guard: AddressGuard, url: URL) -> str:
         """Return why to refuse a redirect to a URL whose host a foreign resolver looks up; empty to permit it."""
