@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse._pacing.hosts import Permit
     from politesse._sites.data_txt import FieldNames
-    from politesse._sites.pages import DataTxtAnswer, Sitemaps
+    from politesse._sites.files import DataTxtAnswer, Sitemaps
     from politesse.origin import Origin, StrOrURL
     from politesse.status import HostStatus
     from politesse.usage import Usage

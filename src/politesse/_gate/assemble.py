@@ -26,8 +26,7 @@ from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PER_PROCESS, PacingOptions
 from politesse._pacing.shared import GateShare, SharedPacer, different_options, pacer_of_loop, wire_of
-from politesse._sites.files import SiteFiles
-from politesse._sites.pages import PageFetcher
+from politesse._sites.files import PageFetcher, SiteFiles
 from politesse.clock import Clock, SystemClock, run_of
 from politesse.errors import ConfigurationError, ConfigurationTypeError
 from politesse.events import ComponentFailed, Publisher

@@ -33,8 +33,8 @@ from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objec
 from politesse._log import GATE
 from politesse._pacing.hosts import TurnRequest
 from politesse._sites.data_txt import DATA_TXT
+from politesse._sites.files import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse._sites.filtering import ItemFilter
-from politesse._sites.pages import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse.errors import Disallowed, InvalidURL, TurnHeld
 from politesse.events import Decided, Event, LongDelay, MatchingBounded
 from politesse.origin import Origin, StrOrURL, split, url_text
