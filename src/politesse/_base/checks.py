@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 # Up to the last "@", because an invalid URL may be so for the sake of a password with "/", "?" or "#".
@@ -111,10 +112,18 @@ def check_types(options: Mapping[str, tuple[object, type]], *, required: bool = 
             raise wrong_type(name, value, f"a {wanted.__name__}")
 
 
-def check_number(name: str, value: object, wanted: str, *, whole: bool = False) -> None:
-    """Raise ConfigurationTypeError unless ``value`` is a number (a whole number if ``whole``), and not a bool."""
+def check_number(
+    name: str, value: float, wanted: str, *, least: float = -inf, most: float = inf, whole: bool = False
+) -> None:
+    """Raise ConfigurationError unless ``value`` is a number from ``least`` to ``most``, and a whole one if ``whole``.
+
+    Raises:
+        ConfigurationTypeError: if ``value`` is no number, or a bool.
+    """
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         raise wrong_type(name, value, wanted)
+    if not least <= value <= most:  # NaN is outside every range
+        raise ConfigurationError(f"{name}={value!r}: give {wanted}")
 
 
 def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> None:
@@ -130,34 +139,26 @@ def check_ranges(options: object, ranges: Mapping[str, tuple[float, float]]) -> 
 
 def check_range(name: str, value: float, least: float, most: float) -> None:
     """Check one number against its range; see ``check_ranges``."""
-    check_number(name, value, f"{least:g} to {most:g}", whole=isinstance(least, int))
-    if not least <= value <= most:  # NaN is outside every range
-        raise ConfigurationError(f"{name}={value!r}: give {least:g} to {most:g}")
+    check_number(name, value, f"{least:g} to {most:g}", least=least, most=most, whole=isinstance(least, int))
 
 
 def check_positive(name: str, value: float) -> None:
     """Raise ConfigurationError unless ``value`` is a positive, finite number of seconds."""
     wanted = "a positive number of seconds"
     check_number(name, value, wanted)
-    if not 0 < value < float("inf"):
+    if not 0 < value < inf:
         raise ConfigurationError(f"{name}={value!r}: give {wanted}")
 
 
 def check_least(name: str, value: int, least: int) -> None:
     """Raise ConfigurationError unless ``value`` is a whole number, ``least`` or more."""
-    check_number(name, value, f"at least {least}", whole=True)
-    if value < least:
-        raise ConfigurationError(f"{name}={value}: give at least {least}")
+    check_number(name, value, f"at least {least}", least=least, whole=True)
 
 
 def check_wait(name: str, wait_s: float | None) -> None:
     """Raise ConfigurationError unless ``wait_s`` is None or a number of seconds, 0 or more."""
-    if wait_s is None:
-        return
-    wanted = "seconds, 0 or more, or None for no limit"
-    check_number(name, wait_s, wanted)
-    if not wait_s >= 0:  # also true for NaN
-        raise ConfigurationError(f"{name}={wait_s!r}: give {wanted}")
+    if wait_s is not None:
+        check_number(name, wait_s, "seconds, 0 or more, or None for no limit", least=0)
 
 
 def check_prefix(prefix: object) -> None:
