@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from politesse import PacingOptions
 from politesse._pacing.fleet import link
-from politesse._pacing.fleet.roster import Roster
 from politesse.clock import SystemClock
 from politesse.events import Publisher
 from politesse.options import FleetOptions, SharedPacer
@@ -62,7 +61,7 @@ async def visit_for_ever(pacer: Pacer, crawl: Crawl, host: Host, number: str) ->
             writer.write(f"noted {host.name}\n".encode())
 
 
-class BlindRoster(Roster):
+class BlindRoster(link.Roster):
     """Believes that all rounds are one, and that nobody has to be waited for."""
 
     def take(self, reply: Reply, now_mono: float) -> None:

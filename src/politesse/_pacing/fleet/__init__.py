@@ -19,7 +19,7 @@ its wall clock. So the wall clocks of processes need not agree.
                 the next start; each part may be absent
     member.lua  a report of a process to the roster
 
-Besides the hosts, each server has one roster of the processes (``member.lua``, ``roster.py``). The roster names the
+Besides the hosts, each server has one roster of the processes (``member.lua``, ``Roster``). The roster names the
 present round. A round ends when the server loses data, or when its clock is set.
 
 Who is next. Redis has no queue. If a process has to wait, Redis tells it how long, and keeps one *claim* for the
@@ -56,7 +56,7 @@ The parts, from the request down to Redis:
     Hosts              ../hosts.py      ``Host`` asks before it calls a waiter
       `- Tickets       tickets.py       the claims of the process: what it wants and has at each key
            `- FleetLink     link.py     the task that connects, sends the news of claims, and connects again
-                |- Roster        roster.py       whether the server has lost data, and whether all have reported
+                |- Roster        link.py         whether the server has lost data, and whether all have reported
                 |- ServerClock   server_clock.py whether the clock of the server runs as it should
                 `- FleetWire     wire.py         the connection to one Redis or to a cluster
 

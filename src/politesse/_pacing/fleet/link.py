@@ -6,7 +6,7 @@ unchanged epoch proves that the server had lost nothing. What a batch carries is
 answered, and is sent again after a loss.
 
 These events count as a loss: a connection error; no answer for ``timeout_s``; an error reply that refuses all calls for
-now; a server clock that was set, or has the wrong speed (``server_clock.py``); and the end of a round (``roster.py``).
+now; a server clock that was set, or has the wrong speed (``server_clock.py``); and the end of a round (``Roster``).
 
 Each connection, and each round, begins a new session. In each session the process first renews the leases of its
 requests under way, and tells Redis again what has ended, and which hosts are closed or slow. Then it reports to the
@@ -16,6 +16,18 @@ Every few seconds the link renews leases, and reports again. The report checks t
 that it can write. While requests wait or are under way, the link also checks the epoch when it has made no call for
 ``timeout_s / 2``. So the link notices a silent server after at most ``1.5 * timeout_s``. Until then, requests with an
 earlier grant still start.
+
+Rounds. The server keeps a roster of the processes (``member.lua``). A round is a time in which the server
+loses no data and its clock is not set. Each round has a name, the epoch. A round ends when the roster is gone
+(FLUSHALL), or when another run of the server has taken over (a restart, a failover). A round also ends when a process
+finds that the clock of the server was set. Each batch of scripts reads the epoch last, in the same round trip. So an
+unchanged epoch proves that the server had lost nothing when it ran the scripts.
+
+In a new round each process renews its leases, tells the server again which hosts are closed or slow, and then reports.
+Nobody knows the names of the others. Each process remembers the version, the count and the sum of the roster, as it
+read them in its last batch. The highest version tells how many processes have to report, and which. Until all of them
+have reported, or ``lease_s`` seconds have passed since the round began, no process starts a request. A process that has
+joined since the last batch of any other process is not expected. So a new round waits for a second at least.
 """
 
 from __future__ import annotations
@@ -26,6 +38,7 @@ import platform
 import re
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter
 from random import random
@@ -34,14 +47,16 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.tasks import is_anything_left
 from politesse._base.text import counted, described
-from politesse._pacing.fleet.messages import VERSION, RoundOver, ScriptCall, WireLost, bounded
-from politesse._pacing.fleet.roster import Roster
+from politesse._pacing.fleet.messages import VERSION, ScriptCall, WireLost, bounded
 from politesse._pacing.fleet.scripts import Script
 from politesse._pacing.fleet.server_clock import ServerClock
 from politesse.errors import ConfigurationError
 from politesse.events import FleetAway, FleetBack, Publisher
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from politesse._pacing.fleet.messages import Reply
     from politesse._pacing.fleet.options import FleetOptions
     from politesse._pacing.fleet.tickets import Claim, Tickets
     from politesse._pacing.fleet.wire import FleetWire
@@ -66,6 +81,65 @@ _CANCELLED: Final = "its task was cancelled"
 _FLUSH_S: Final = 1.0  # the close waits this long for the last calls
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9]+")
 _MOST_NODE: Final = 20  # the machine's name is cut to this many characters
+
+
+class RoundOver(WireLost):
+    """The round is over: the server has lost data, or its clock was set; see ``Roster``."""
+
+    def __init__(self) -> None:
+        super().__init__("it has lost data, or another process says so")
+
+
+@dataclass(slots=True, eq=False)
+class Roster:
+    """The roster of one server, or of one node of a cluster, as this process knows it.
+
+    Attributes:
+        epoch: the name of the round; empty before the first report.
+        counts: the version, the count and the sum.
+        has_reported: whether this process has reported in its present session.
+        wait_until_mono: until when other processes may still report.
+        since_mono: since when the server knows each request: when the round began, or when this process came to it
+            from another round.
+        missing: how many processes had not reported at that time.
+    """
+
+    epoch: str = ""
+    counts: tuple[str, str, str] = ("0", "0", "0")
+    has_reported: bool = False
+    wait_until_mono: float = inf
+    since_mono: float = -inf
+    missing: int = 0
+    _former: str = field(default="", init=False)  # the round in which requests could start last
+
+    def words(self, *, is_suspect: bool) -> tuple[str | int, ...]:
+        """Return the arguments of ``member.lua`` about what this process knows."""
+        return self._former, int(is_suspect), *self.counts
+
+    def take(self, reply: Reply, now_mono: float) -> None:
+        """Accept the reply to a report; raises RoundOver if another round has begun since the last report."""
+        _, _, wait_us, epoch, version, count, total, age_us, missing = reply
+        if self.has_reported and epoch != self.epoch:
+            raise RoundOver
+        wait_s = int(wait_us) / 1e6
+        if epoch not in {self._former, self.epoch}:  # otherwise the server knows the last request of each host
+            # The round may be older than the last request by another server, to which a proxy has led until now.
+            self.since_mono = now_mono if self._former else now_mono - int(age_us) / 1e6
+        self.epoch, self.has_reported, self.missing = epoch, True, int(missing)
+        self.wait_until_mono = now_mono + wait_s if wait_s else -inf
+        if not wait_s:
+            self._former, self.counts = epoch, (version, count, total)
+
+    def check(self, words: Sequence[str]) -> None:
+        """Compare what the last batch has read from the roster; raises RoundOver if another round has begun."""
+        epoch, *counts = words
+        if not self.has_reported:
+            return
+        if epoch != self.epoch:
+            raise RoundOver
+        if self._former == epoch:
+            version, count, total = counts
+            self.counts = version, count, total
 
 
 class FleetLink:

@@ -23,13 +23,6 @@ class WireLost(Exception):
     """Redis cannot be reached, does not answer in time, or cannot serve now."""
 
 
-class RoundOver(WireLost):
-    """The round is over: the server has lost data, or its clock was set; see ``roster.py``."""
-
-    def __init__(self) -> None:
-        super().__init__("it has lost data, or another process says so")
-
-
 async def bounded(work: Awaitable[T], timeout_s: float) -> T:
     """Return the result of ``work``; raise WireLost if it takes longer than ``timeout_s``."""
     try:
