@@ -5,7 +5,6 @@ import gc
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
-from math import inf
 from typing import Any, Final
 
 import pytest
@@ -139,8 +138,6 @@ def test_clock_is_faulty_once_its_answers_show_that_it_was_set_however_late_they
         ([(-3599.0, 0.999, 1.001)], "back by 3600.0 s"),
         # A late answer does not widen the bounds.
         ([(1.0, 0.0, 60.0), (70.0, 60.999, 61.001)], "forward by 8.9 s"),
-        # A message was long on its way, or the clock was set back: it shows only that a clock was set forward.
-        ([(5.0, -inf, 65.0), (80.0, -inf, 66.0)], "forward by 13.9 s"),
     ]
     for answers, fault in rows:
         clock = ServerClock()

@@ -22,7 +22,6 @@ In both cases an interval or a lease may have ended early, so ``fault`` reports 
 
 from __future__ import annotations
 
-from math import inf
 from typing import Final, NamedTuple
 
 _DRIFT: Final = 0.001  # a good clock drifts by this at most: half by its crystal, half by ntpd
@@ -73,16 +72,13 @@ class ServerClock:
 
         Args:
             at_us: the time of the clock, in microseconds.
-            sent_mono: when the call was sent; minus infinity if that is unknown.
+            sent_mono: when the call was sent.
             received_mono: when the answer came.
         """
-        since_mono = received_mono if sent_mono == -inf else sent_mono
-        least, most = _Bound(at_us / 1e6 - received_mono, since_mono), _Bound(at_us / 1e6 - sent_mono, since_mono)
-        bounds, last = self._bounds, self._last
-        if sent_mono > -inf or last is None:
-            self._last = _Bounds(least, most)
+        least, most = _Bound(at_us / 1e6 - received_mono, sent_mono), _Bound(at_us / 1e6 - sent_mono, sent_mono)
+        bounds, last, self._last = self._bounds, self._last, _Bounds(least, most)
         if bounds is None or last is None:
-            self._bounds = _Bounds(least, most)
+            self._bounds = self._last
             return ""
         drift = self._drift  # the next lines are ``_Bound.at``, without its calls: they run for each answer
         lowest_s = bounds.least.offset_s - drift * max(0.0, received_mono - bounds.least.since_mono)
@@ -93,10 +89,8 @@ class ServerClock:
             if rate:
                 return f"its clock runs {abs(rate):.1%} too {'fast' if rate > 0 else 'slowly'}"
             return f"its clock was set {'forward' if shift_s > 0 else 'back'} by {abs(shift_s):.1f} s"
-        read_least_s, read_most_s = (
-            least.offset_s - drift * (received_mono - since_mono),
-            most.offset_s + drift * (received_mono - since_mono),
-        )
+        drifted_s = drift * (received_mono - sent_mono)
+        read_least_s, read_most_s = least.offset_s - drifted_s, most.offset_s + drifted_s
         if max(read_least_s, lowest_s) <= min(read_most_s, highest_s):
             self._bounds = _Bounds(
                 least if read_least_s >= lowest_s else bounds.least, most if read_most_s <= highest_s else bounds.most
