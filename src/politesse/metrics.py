@@ -143,7 +143,7 @@ _METRICS: Final = (
     _Row("politesse_robots_fetches_total", "Fetches of robots.txt.", _FETCHED, "source.result", "result", AccessResult),
     _Row("politesse_robots_faults_total", "Failed fetches of robots.txt.", _FETCHED, "fault"),
     _Row("politesse_robots_truncated_total", "Files robots.txt that were cut.", _FETCHED, "truncated"),
-    _Row("politesse_robots_fetching", "Fetches under way.", read=lambda state: {"": state.cache.in_flight}),
+    _Row("politesse_robots_fetching", "Fetches under way.", read=lambda state: {"": len(state.cache.flights)}),
     _Row("politesse_cache_origins", "Origins in the cache.", read=lambda state: {"": len(state.cache.entries)}),
     _Row("politesse_cache_bytes", "Memory of the cache, about.", read=lambda state: {"": state.cache.weight_bytes}),
     _Row("politesse_cache_oldest_timestamp_seconds", "When the oldest copy was fetched or confirmed.", read=_oldest),

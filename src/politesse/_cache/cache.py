@@ -147,6 +147,7 @@ class FileCache(ABC):
     Attributes:
         entries: maps keys to copies. The hot path reads this dict; only the cache changes it.
         weight_bytes: about how much memory the copies take; only the cache changes it.
+        flights: maps the keys of files that are being loaded or fetched to their flights; only the cache changes it.
         keeps_bodies: whether the copies keep their files in memory.
         kept: called with the source of each new copy, its file and the headers of the answer; or None.
     """
@@ -177,7 +178,7 @@ class FileCache(ABC):
     # The copies that were evicted last, with their sizes.
     _lingering: deque[tuple[Copy, int]] = field(default_factory=deque, init=False)
     _lingering_bytes: int = field(default=0, init=False)
-    _flights: dict[str, Flight] = field(default_factory=dict, init=False)
+    flights: dict[str, Flight] = field(default_factory=dict, init=False)
     # The agent of the last question; a refresh reads the first file of a site for it.
     _agent: str = field(default="", init=False)
     _closed: bool = field(default=False, init=False)
@@ -186,16 +187,6 @@ class FileCache(ABC):
     def __post_init__(self) -> None:
         self._run_id = run_of(self._clock)
         self._clocks = ClockCorrection(self._now())
-
-    @property
-    def in_flight(self) -> int:
-        """How many files are being loaded or fetched."""
-        return len(self._flights)
-
-    @property
-    def being_fetched(self) -> dict[str, Origin]:
-        """A mapping from the keys of files that are being loaded or fetched to their origins."""
-        return {key: flight.origin for key, flight in self._flights.items()}
 
     def held(self, key: str) -> Copy | None:
         """Return the copy of a key, or an evicted copy that a task or a queue still holds."""
@@ -210,7 +201,7 @@ class FileCache(ABC):
         if not copy.holds(now_mono, now_wall):
             return None
         copy.set_back(now_mono, now_wall)
-        if copy.is_due(now_mono, now_wall) and key not in self._flights and not self._closed:
+        if copy.is_due(now_mono, now_wall) and key not in self.flights and not self._closed:
             with suppress(RuntimeError):  # no event loop is running; the next lookup in the loop starts the refresh
                 self._flight(key, copy.origin, copy.path, refreshes=True)
         copy.used = True
@@ -225,7 +216,7 @@ class FileCache(ABC):
         if self._closed:
             return
         self._closed, self._ending = True, []
-        for flight in self._flights.values():
+        for flight in self.flights.values():
             flight.end(ClosedError(f"the gatekeeper was closed while {self.what} was fetched"))
             if flight.task is not None:
                 flight.task.cancel()
@@ -275,11 +266,11 @@ class FileCache(ABC):
 
     def _flight(self, key: str, origin: Origin, path: str, agent: str = "", *, refreshes: bool = False) -> Flight:
         """Return the flight of a file, and start it if necessary; its new copy will have an answer for ``agent``."""
-        flight = self._flights.get(key)
+        flight = self.flights.get(key)
         if flight is None:
             loop = asyncio.get_running_loop()
             before = self.entries.get(key) or self._evicted.get(key) or Copy(origin, path, NO_RULES, NO_RULES)
-            flight = self._flights[key] = Flight(key, origin, before, refreshes, {*before.file}, loop)
+            flight = self.flights[key] = Flight(key, origin, before, refreshes, {*before.file}, loop)
             # The context is empty: the work outlives its first caller, and must not hold the caller's turns.
             # No task factory makes the task, because an eager task could end before the caller waits for it.
             name = f"{path[1:]} of {origin.text}"
@@ -295,8 +286,8 @@ class FileCache(ABC):
 
     def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
         """End a flight whose task has ended without a copy, because the event loop is being closed or of an error."""
-        if self._flights.get(flight.key) is flight:
-            del self._flights[flight.key]
+        if self.flights.get(flight.key) is flight:
+            del self.flights[flight.key]
         if task.cancelled():
             flight.end(asyncio.CancelledError())
         elif flight.waiters and (error := task.exception()) is not None:  # without waiters, asyncio logs the error
@@ -307,7 +298,7 @@ class FileCache(ABC):
         if (copy := self.entries.pop(key, None)) is not None:
             self.weight_bytes -= copy.own_bytes + copy.file.release()
         self._evicted.pop(key, None)
-        if (flight := self._flights.get(key)) is not None:
+        if (flight := self.flights.get(key)) is not None:
             flight.forgotten = flight.outdated = True
 
     async def _run(self, flight: Flight) -> None:
@@ -316,7 +307,7 @@ class FileCache(ABC):
             while flight.outdated:
                 copy = await self._renewed(flight)
         except self.refusals as error:
-            del self._flights[flight.key]
+            del self.flights[flight.key]
             flight.end(error)
         except BaseException as error:
             if is_ended_from_outside(error, asyncio.current_task()):
@@ -385,7 +376,7 @@ class FileCache(ABC):
             self.entries[key] = copy
             if self.weight_bytes > self._max_bytes:
                 self._evict(copy)
-        del self._flights[key]  # before the flight ends, because a waiter may start the next flight
+        del self.flights[key]  # before the flight ends, because a waiter may start the next flight
         if self.kept is not None:
             _tell(self.kept, copy, body, flight.result)
         flight.end(copy)

@@ -264,7 +264,7 @@ class Gatekeeper(AsyncOnly, AgentView):
             allowed=state.allowed,
             denied=dict(state.denied),
             fetches=state.cache.fetches,
-            in_flight=state.cache.in_flight,
+            in_flight=len(state.cache.flights),
             origins=len(state.cache.entries),
             entries_bytes=state.cache.weight_bytes,
             waiting=state.pacer.waiting,
@@ -275,5 +275,5 @@ class Gatekeeper(AsyncOnly, AgentView):
 
     def __repr__(self) -> str:
         cache, mode = self.state.cache, "report" if self.state.reports else "enforce"
-        known = f"{len(cache.entries)} origins known, {cache.in_flight} being fetched"
+        known = f"{len(cache.entries)} origins known, {len(cache.flights)} being fetched"
         return f"<Gatekeeper {self.name} ({mode}): {known}{held_longest(self.state.pacer)}>"

@@ -57,8 +57,8 @@ class KnownHosts:
         for copy in list(cache.entries.values()):
             self.origins[copy.origin.pacing_host][copy.origin.text] = copy.origin
             yield
-        for key, origin in cache.being_fetched.items():
-            self.origins[origin.pacing_host][key] = origin
+        for key, flight in cache.flights.items():
+            self.origins[flight.origin.pacing_host][key] = flight.origin
 
     def names(self, *, resting: bool = False) -> list[str]:
         """Return the names of the hosts, busy hosts first; for ``resting`` see ``Hosts.names``."""
@@ -69,7 +69,7 @@ class KnownHosts:
 
         A host that is not known is idle.
         """
-        state, fetching = self._state, self._state.cache.being_fetched
+        state, fetching = self._state, self._state.cache.flights
         entries = state.cache.entries
         for host in names:
             now = state.clock.monotonic(), state.clock.wall()
