@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from benchmarks.fleet_model.crawl import KEPT_S, Crawl
 from benchmarks.fleet_peers import pacer_at
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import Script
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.hosts import TurnRequest
 

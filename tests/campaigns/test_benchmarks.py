@@ -29,7 +29,7 @@ from benchmarks.many_hosts.serving import Counts, Server, permit_open_files, ser
 from benchmarks.many_hosts.web import Size
 from benchmarks.settings import Settings
 from benchmarks.urls import UrlKind, fresh_urls, kind_of
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import Script
 from politesse.testing import FAULTS
 from tests.support.violations import BEFORE_ROBOTS, FORBIDDEN, OVERLAP
 

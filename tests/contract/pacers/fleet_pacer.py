@@ -19,8 +19,7 @@ from redis.asyncio import Redis
 
 from politesse import PacingOptions
 from politesse._base.constants import DAY_S
-from politesse._pacing.fleet.messages import Reply, ScriptCall
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import Reply, Script, ScriptCall
 from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import RedisWire
 from politesse._pacing.hosts import Hosts

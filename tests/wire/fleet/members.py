@@ -8,8 +8,7 @@ from math import inf
 from typing import Final
 
 from politesse import PacingOptions
-from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import Reply, Script, ScriptCall, WireLost
 from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import FleetWire, RedisWire, wire_to
 from politesse._pacing.hosts import Hosts

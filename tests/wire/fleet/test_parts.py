@@ -15,8 +15,7 @@ from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
 
 from politesse import PacingOptions, _redis
-from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import Reply, Script, ScriptCall, WireLost
 from politesse._pacing.fleet.server_clock import ServerClock
 from politesse._pacing.fleet.tickets import Tickets
 from politesse._pacing.fleet.wire import RedisWire

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from politesse._pacing.fleet.messages import FleetAnswer, ScriptCall
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import FleetAnswer, Script, ScriptCall
 from politesse.testing import ManualClock
 from tests.contract.pacers.fleet_pacer import ManualWire
 from tests.support.redis_servers import RedisServer, client_at

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from redis.asyncio import Redis
 
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import Script
 from tests.support.redis_servers import RedisServer, text_of
 from tests.wire.fleet.members import Members, visit
 

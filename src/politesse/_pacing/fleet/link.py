@@ -47,8 +47,7 @@ from typing import TYPE_CHECKING, Final
 
 from politesse._base.tasks import is_anything_left
 from politesse._base.text import counted, described
-from politesse._pacing.fleet.messages import VERSION, ScriptCall, WireLost, bounded
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import VERSION, Script, ScriptCall, WireLost, bounded
 from politesse._pacing.fleet.server_clock import ServerClock
 from politesse.errors import ConfigurationError
 from politesse.events import FleetAway, FleetBack, Publisher
@@ -399,8 +398,8 @@ class FleetLink:
         calls = []
         lease_us, hold_us = round(self.options.lease_s * 1e6), round(HOLD_S * 1e6)
         for key, roster in self._rosters.items():
-            epoch, is_suspect, *counts = roster.words(is_suspect=self._is_suspect)
-            words = (self._id, act, self._run_id, epoch, is_suspect, *counts, lease_us, hold_us)
+            known = roster.words(is_suspect=self._is_suspect)
+            words = (self._id, act, self._run_id, *known, lease_us, hold_us)
             calls.append(ScriptCall(Script.MEMBER, (key, f"{key}:all"), words))
         sent_mono = self._clock.monotonic()
         replies = await bounded(self._wire.exchange(calls, ()), self.options.timeout_s)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from enum import StrEnum
+from functools import cached_property
+from hashlib import sha1
+from importlib.resources import files
+from typing import Final, NamedTuple, TypeVar
 
 from politesse.verdict import Bound
-
-if TYPE_CHECKING:
-    from politesse._pacing.fleet.scripts import Script
 
 T = TypeVar("T")
 
@@ -30,6 +31,26 @@ async def bounded(work: Awaitable[T], timeout_s: float) -> T:
             return await work
     except TimeoutError as error:
         raise WireLost(f"no answer within {timeout_s:g} s") from error
+
+
+class Script(StrEnum):
+    """A script. Its value is the name of its file, without ``.lua``."""
+
+    STEP = "step"
+    MEMBER = "member"
+    STATUS = "status"
+
+    @cached_property
+    def source(self) -> str:
+        """The text of the script; of a script about a host, ``state.lua`` comes first."""
+        names = [self.value] if self is Script.MEMBER else ["state", self.value]
+        here = files("politesse._pacing.fleet") / "scripts"
+        return "\n".join(here.joinpath(f"{name}.lua").read_text("utf-8") for name in names)
+
+    @cached_property
+    def sha(self) -> str:
+        """The SHA-1 of the source, with which EVALSHA runs the script."""
+        return sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
 class ScriptCall(NamedTuple):

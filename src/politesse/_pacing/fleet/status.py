@@ -13,8 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from politesse._base.text import described, shortened
-from politesse._pacing.fleet.messages import VERSION, Reply, ScriptCall, WireLost, bounded
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import VERSION, Reply, Script, ScriptCall, WireLost, bounded
 from politesse._pacing.fleet.wire import wire_to
 from politesse.verdict import Bound, utc
 

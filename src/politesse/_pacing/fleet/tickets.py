@@ -38,8 +38,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.constants import AGREE_S
 from politesse._pacing.fleet.link import HOLD_S, FleetLink, unusable
-from politesse._pacing.fleet.messages import FleetAnswer, ScriptCall, WireLost
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import FleetAnswer, Script, ScriptCall, WireLost
 from politesse._pacing.hosts import Host, LocalPermit
 from politesse._pacing.pace import Start, rates_hold_until
 from politesse.events import ComponentFailed

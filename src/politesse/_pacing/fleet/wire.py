@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from politesse import _redis
 from politesse._base.text import described
-from politesse._pacing.fleet.messages import Reply, ScriptCall, WireLost
-from politesse._pacing.fleet.scripts import Script
+from politesse._pacing.fleet.messages import Reply, Script, ScriptCall, WireLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
