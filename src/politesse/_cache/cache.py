@@ -333,7 +333,9 @@ class FileCache(ABC):
         """Return the copy of the stored record, or of a new answer if the record is useless or a refresh is due."""
         known, usable = self._remembered(flight), None
         if self._records is not None:
-            known, usable = await self._load(flight, self._records)
+            record, usable, flight.lease = await self._records.load(flight.origin, partial(self._accepted, flight))
+            stored = None if record is None else self._usable(flight, record)
+            known = stored or self._remembered(flight)  # even if the store has lost the record, the backoff continues
         if usable is None and not flight.refreshes and (known.answer is not None or known.trouble is not None):
             usable = self._judged(known)  # a copy that is still valid is read once more, for a further agent
         flight.outdated = False
@@ -380,13 +382,6 @@ class FileCache(ABC):
         if self.kept is not None:
             _tell(self.kept, copy, body, flight.result)
         flight.end(copy)
-
-    async def _load(self, flight: Flight, records: StoredRecords) -> tuple[Copy, Copy | None]:
-        """Return the copy from which to continue, and the copy to use if no fetch is needed."""
-        record, accepted, flight.lease = await records.load(flight.origin, partial(self._accepted, flight))
-        known = None if record is None else self._usable(flight, record)
-        # Even if the store has lost the record, the backoff continues.
-        return known or self._remembered(flight), accepted
 
     def _accepted(self, flight: Flight, record: Record) -> Copy | None:
         """Return the copy of a record from the store, or None if the file must be fetched."""

@@ -152,7 +152,10 @@ class Admission:
                     request.started_mono = self._clock.monotonic()
                     self._quick[request] = None
                 else:
-                    await self._wait(request)
+                    request.granted = asyncio.get_running_loop().create_future()
+                    self._waiting[request] = None
+                    self._serve()
+                    await request.granted
                 if limit_s is not None:
                     late = partial(request.give_up, "no answer within the time limit")
                     limit = self._clock.call_later(limit_s, late)
@@ -178,12 +181,6 @@ class Admission:
     def __repr__(self) -> str:
         slow = len(self._slow) + len(self._ending)
         return f"<Admission: {len(self._quick)} quick, {slow} slow, {len(self._waiting)} waiting>"
-
-    async def _wait(self, request: _Request) -> None:
-        request.granted = asyncio.get_running_loop().create_future()
-        self._waiting[request] = None
-        self._serve()
-        await request.granted
 
     def _serve(self) -> None:
         """Grant the free quick places to waiting requests, and set a timer for when the next place may become free."""

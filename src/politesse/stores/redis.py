@@ -21,11 +21,10 @@ import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from politesse import _redis
 from politesse._base.checks import check_least, check_positive, check_prefix, check_range, wrong_type
@@ -81,8 +80,7 @@ class _Script(StrEnum):
         return "\n".join(here.joinpath(f"{part}.lua").read_text("utf-8") for part in parts)
 
 
-@dataclass(slots=True, eq=False)
-class _Connections:
+class _Connections(NamedTuple):
     """The connections of an event loop.
 
     Attributes:
@@ -93,7 +91,7 @@ class _Connections:
 
     client: Client
     places: asyncio.Semaphore
-    keeper: AsyncGenerator[None, None] | None = None
+    keeper: AsyncGenerator[None, None]
 
 
 class RedisStore:
@@ -262,7 +260,7 @@ class RedisStore:
         if os.getpid() != self._pid:
             return
         connections = self._by_loop.pop(asyncio.get_running_loop(), None)
-        if connections is not None and connections.keeper is not None:
+        if connections is not None:
             for _ in range(self._max_connections):  # takes all places, so that no call is under way
                 await connections.places.acquire()
             await connections.keeper.aclose()
@@ -342,8 +340,9 @@ class RedisStore:
         loop = asyncio.get_running_loop()
         connections = self._by_loop.get(loop)
         if connections is None:
-            connections = self._by_loop[loop] = _Connections(self._client(), asyncio.Semaphore(self._max_connections))
-            connections.keeper = self._keep(loop, connections.client)
+            client = self._client()
+            places, keeper = asyncio.Semaphore(self._max_connections), self._keep(loop, client)
+            connections = self._by_loop[loop] = _Connections(client, places, keeper)
             await anext(connections.keeper)  # the first step registers the generator with the event loop
         return connections
 
