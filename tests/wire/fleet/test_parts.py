@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
+from redis.exceptions import ResponseError
 
 from politesse import PacingOptions, _redis
 from politesse._pacing.fleet.messages import Reply, Script, ScriptCall, WireLost
 from politesse._pacing.fleet.server_clock import ServerClock
 from politesse._pacing.fleet.tickets import Tickets
-from politesse._pacing.fleet.wire import RedisWire
+from politesse._pacing.fleet.wire import ClusterWire, RedisWire
 from politesse._pacing.hosts import Hosts
 from politesse.clock import SystemClock
 from politesse.errors import ClosedError, ConfigurationError, TooFar
@@ -189,6 +190,16 @@ def test_delays_never_make_a_clock_seem_faster_than_it_is(
         now_mono = at_mono + back_s
         assert "was set" not in read(clock, at_mono * rate, sent_mono, now_mono)
         assert clock.stretch <= max(1.0, 1.0 + 1.5 * (rate - 1.0) + 1e-6)
+
+
+async def test_error_of_a_script_on_a_cluster_is_the_reply_of_its_call() -> None:
+    class Refusing:
+        async def execute_command(self, *_: object) -> None:
+            raise ResponseError("FOREIGN it is no host")
+
+    client: Any = Refusing()
+    [reply] = await ClusterWire(client).exchange([ScriptCall(Script.STEP, ("host:a",), ())], ())
+    assert isinstance(reply, ResponseError)
 
 
 # The link, on a wire that the test answers

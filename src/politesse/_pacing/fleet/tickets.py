@@ -393,13 +393,13 @@ class Tickets:
             claim.answered_us = None
         self._rtt_s += (trip_s - self._rtt_s) * (1.0 if trip_s < self._rtt_s else _SMOOTHING)
         answer = FleetAnswer.of(reply)
-        if isinstance(answer, FleetAnswer) and answer.kind == "late":
-            raise WireLost("it answers too late")
-        if isinstance(answer, FleetAnswer):
-            self._unusable.discard(step.call.keys[0])
-        else:
+        if not isinstance(answer, FleetAnswer):
             self._report_unusable(step.call.keys[0], answer)
             answer = FleetAnswer("wait", 0, _UNUSABLE_S, Bound.BACKOFF.value)
+        elif answer.kind == "late":
+            raise WireLost("it answers too late")
+        else:
+            self._unusable.discard(step.call.keys[0])
         if answer.bound_by in CLOSINGS or answer.backoff_s or answer.fetch_backoff_s or answer.refusal_s:
             self._learn(claim, answer, now_mono)
         if step.questions:

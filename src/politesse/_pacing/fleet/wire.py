@@ -207,16 +207,13 @@ class ClusterWire(_Wire[_redis.RedisCluster]):
 
     async def exchange(self, calls: Sequence[ScriptCall], rosters: Sequence[str], /) -> list[Reply | Exception]:
         """Run scripts, in order if they have the same key. Then read the rosters."""
-        replies = await asyncio.gather(*map(self._run, calls), return_exceptions=True)
+        running = [asyncio.ensure_future(self._run(call)) for call in calls]
+        await asyncio.gather(*running, return_exceptions=True)
+        replies = [task.result() for task in running]  # raises a loss; the error of a script is the reply of its call
         with self._failures():
             asking = (self._client.execute_command("HMGET", key, *_READ) for key in rosters)
             rows = await asyncio.gather(*asking)
-        found: list[Reply | Exception] = []
-        for reply in replies:
-            if isinstance(reply, BaseException):
-                raise reply
-            found.append(reply)
-        return [*found, *map(self._reply, rows)]
+        return [*replies, *map(self._reply, rows)]
 
     def clock_of(self, key: str, /) -> int:
         """Return the number of the key's slot. All keys of a slot are on one node, so they share a clock."""
