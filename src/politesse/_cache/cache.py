@@ -314,10 +314,8 @@ class FileCache(ABC):
                 raise
             # A part has failed, and the task was not cancelled from outside. The waiters get a fault as the answer. No
             # older copy serves, because a newer file may have been lost.
-            known, fault = (
-                self._remembered(flight),
-                internal_fault("the cache", error, flight.origin.text + flight.before.path),
-            )
+            fault = internal_fault("the cache", error, flight.origin.text + flight.before.path)
+            known = self._remembered(flight)
             known = known.changed(None, known.trouble, known.moment)
             self._finish(flight, self._advanced(known, fault))
             self._publisher.publish(ComponentFailed(flight.origin, self.component, error))
