@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from weakref import finalize
 
 from politesse._base.checks import check_types
+from politesse._base.tasks import running_loop
 from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.turn import Turn, soon
 from politesse.errors import ClosedError, WrongEventLoop
@@ -171,7 +172,7 @@ class LoopThread(threading.Thread):
         """
         if os.getpid() != self._pid:
             raise WrongEventLoop(f"this gate was made in process {self._pid}, before the fork: create one after it")
-        if _is_in_loop():
+        if running_loop() is not None:
             raise WrongEventLoop("an event loop runs in this thread, and a Gate would block it: use a Gatekeeper here")
         answer: _ThreadAnswer[_T] = _ThreadAnswer()
         try:
@@ -232,20 +233,11 @@ class LoopThread(threading.Thread):
         In the child after a fork, the call has no effect.
         """
         self.stop()
-        if not _is_in_loop():
+        if running_loop() is None:
             self.join()
             error, self._error = self._error, None
             if error is not None:
                 raise error
-
-
-def _is_in_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _turns(result: object) -> list[Turn]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -58,7 +58,7 @@ _DECODED: Final = frozenset({"gzip", "deflate"})  # both libraries decode these;
 _PACKAGES: Final = frozenset({"httpx", "httpx2"})
 
 
-class Transport(Protocol[_Sent_contra, _Answered_co]):
+class Transport(AbstractAsyncContextManager[object], Protocol[_Sent_contra, _Answered_co]):
     """An asynchronous transport of a library."""
 
     async def handle_async_request(self, request: _Sent_contra) -> _Answered_co:
@@ -66,15 +66,6 @@ class Transport(Protocol[_Sent_contra, _Answered_co]):
 
     async def aclose(self) -> None:
         """Close the connections."""
-
-    async def __aenter__(self) -> object: ...
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None: ...
 
 
 class Library(NamedTuple, Generic[Request, Response]):
@@ -185,11 +176,7 @@ class TransportParts(Generic[Request, Response]):
 
     async def aclose(self) -> None:
         """Close the wrapped transport, not the gate; the turns of open responses end."""
-        self._closings += 1
-        try:
-            await self._wraps.aclose()
-        finally:
-            self._turns.end_all()
+        await self._close(self._wraps.aclose())
 
     async def __aenter__(self) -> Self:
         await self._wraps.__aenter__()
@@ -201,9 +188,12 @@ class TransportParts(Generic[Request, Response]):
         exc_value: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
+        await self._close(self._wraps.__aexit__(exc_type, exc_value, traceback))
+
+    async def _close(self, closing: Awaitable[object]) -> None:
         self._closings += 1
         try:
-            await self._wraps.__aexit__(exc_type, exc_value, traceback)
+            await closing
         finally:
             self._turns.end_all()
 

@@ -57,6 +57,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from politesse._base.checks import AsyncOnly, check_types, check_wait
+from politesse._base.tasks import running_loop
 from politesse._base.text import printable, public_url, shortened
 from politesse._gate.assemble import check_unknown
 from politesse._gate.gatekeeper import Gatekeeper
@@ -522,11 +523,7 @@ class OpenResponse:
             self._warn("was neither read to its end nor released within its total timeout")
 
     def _drop(self) -> None:
-        try:
-            is_here = get_running_loop() is self._loop
-        except RuntimeError:  # the garbage collector runs in a thread without an event loop
-            is_here = False
-        if is_here:
+        if running_loop() is self._loop:  # the garbage collector may run in another thread
             self._turns.drop(self._turn)
         else:
             soon(self._loop, partial(self._turns.drop, self._turn))
@@ -734,12 +731,8 @@ class PoliteSession(AsyncOnly):
         check_unknown("PoliteSession", options.keys() - signature(aiohttp.ClientSession).parameters.keys())
         if session is not None and options:
             raise ConfigurationError(f"{', '.join(options)}: give either session= or the options of a new session")
-        if session is None:
-            try:
-                get_running_loop()
-            except RuntimeError:
-                hint = "create a PoliteSession inside a coroutine (async def)"
-                raise WrongEventLoop(f"no event loop is running: {hint}") from None
+        if session is None and running_loop() is None:
+            raise WrongEventLoop("no event loop is running: create a PoliteSession inside a coroutine (async def)")
         self._own_gate: Gatekeeper | None = None
         if isinstance(gate, str):
             if not gate:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from cachetools import LRUCache
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
@@ -43,8 +44,8 @@ from politesse._http.signing import RequestSignature
 from politesse.errors import ClosedError, ConfigurationError, Disallowed, InvalidURL, TooFar
 from politesse.integrations._request import StatedAgents, check_sent, content_codings, headers_alone, may_have_page
 from politesse.integrations.scrapy import _internals
-from politesse.integrations.scrapy._internals import CLOSING, SpiderClosing, patiently
-from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, HttpCache, RobotsTxtFailed
+from politesse.integrations.scrapy._internals import CLOSING, HttpCache, SpiderClosing, patiently
+from politesse.integrations.scrapy._robots import ROBOTS_TXT, EngineFetcher, RobotsTxtFailed, stored_parser
 from politesse.integrations.scrapy._settings import fleet_of, make_gate, seconds_of
 from politesse.integrations.scrapy._waits import DEFERRING, CrawlTally, Waits, count, host_of, origin_of
 from politesse.origin import Origin
@@ -71,6 +72,7 @@ PAGE: Final = "politesse_page"
 _CUT: Final = frozenset({"dataloss", "download_stopped", "partial"})
 """The flags of a response whose body is incomplete."""
 
+_MAX_PARSERS: Final = 1000
 _WITH_ROBOTS_TXT: Final = frozenset({"http", "https"})
 
 
@@ -115,6 +117,7 @@ class RobotsTxtMiddleware:
         self._crawler = crawler
         self._agents = StatedAgents(self.gate, "")
         self._http_cache = HttpCache(crawler)
+        self._stored_parsers: LRUCache[str, RobotParser | None] = LRUCache(_MAX_PARSERS)
         self._reads_pages = crawler.settings.getbool("POLITESSE_PAGE_DIRECTIVES", True)  # noqa: FBT003 - a default
         self._lacks_extra = False
         self._permitted: WeakSet[Request] = WeakSet()
@@ -158,7 +161,7 @@ class RobotsTxtMiddleware:
             # answers even with a stale response, because PoliteDownloader sends no request while robots.txt is
             # unreachable.
             self._stored_robots_permit(request)
-            if self._http_cache.recovers(request):
+            if self._http_cache.stored(request.copy()) is not None:  # a copy, because a storage changes the request
                 return None
         return self._continued(view, request, verdict)
 
@@ -228,7 +231,10 @@ class RobotsTxtMiddleware:
 
     def _stored_robots_permit(self, request: Request) -> bool:
         """Return whether the HTTP cache has a robots.txt; raises IgnoreRequest if that forbids ``request``."""
-        parser = self._http_cache.robots_parser(request.url)
+        robots_url = Origin.of(request.url).robots_url
+        if robots_url not in self._stored_parsers:
+            self._stored_parsers[robots_url] = stored_parser(self._http_cache.stored(Request(robots_url)))
+        parser = self._stored_parsers[robots_url]
         if parser is not None:
             self.process_request_2(parser, request)
         return parser is not None

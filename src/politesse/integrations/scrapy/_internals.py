@@ -140,26 +140,49 @@ async def patiently(crawler: Crawler, awaited: Coroutine[Any, Any, T]) -> T:
         task.cancel()
 
 
-def http_cache(crawler: Crawler, request: Request) -> HttpCacheMiddleware | None:
-    """Return Scrapy's HTTP cache if its policy caches ``request``, else None."""
-    cache = crawler.get_downloader_middleware(HttpCacheMiddleware)
-    return cache if cache is not None and cache.policy.should_cache_request(request) else None
+class HttpCache:
+    """Scrapy's HTTP cache of a crawl; empty if ``HTTPCACHE_ENABLED`` is false.
 
+    Args:
+        crawler: the crawler, whose engine has the middleware.
+    """
 
-def stored_response(cache: HttpCacheMiddleware, crawler: Crawler, request: Request) -> Response | None:
-    """Return the stored response to ``request``, if there is one; raises any exception of the storage."""
-    return cast("Response | None", cache.storage.retrieve_response(crawler.spider, request))
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._enabled = crawler.settings.getbool("HTTPCACHE_ENABLED")
+        self._ignores_missing = crawler.settings.getbool("HTTPCACHE_IGNORE_MISSING")
 
+    def answers(self, request: Request) -> bool:
+        """Return whether the cache answers ``request``, so that Scrapy sends nothing."""
+        cache = self._middleware(request)
+        if cache is None:
+            return False
+        copy = request.copy()  # a copy, because policy and storage change the request
+        stored = self.stored(copy)
+        if stored is None:
+            return self._ignores_missing  # with this setting HttpCacheMiddleware ignores the request
+        return bool(cache.policy.is_cached_response_fresh(stored, copy))
 
-def is_fresh(cache: HttpCacheMiddleware, response: Response, request: Request) -> bool:
-    """Return whether a stored response answers ``request`` without a request to the server."""
-    return bool(cache.policy.is_cached_response_fresh(response, request))
+    def stored(self, request: Request) -> Response | None:
+        """Return the stored response to ``request``, perhaps stale, if there is one."""
+        cache = self._middleware(request)
+        try:
+            return None if cache is None else cache.storage.retrieve_response(self._crawler.spider, request)
+        except Exception:  # noqa: BLE001 - a storage may raise anything; HttpCacheMiddleware is next and reports it
+            return None
 
+    def store(self, request: Request, response: Response) -> None:
+        """Store ``response``, if the policy permits that."""
+        cache = self._middleware(request)
+        if cache is not None and cache.policy.should_cache_response(response, request):
+            cache.storage.store_response(self._crawler.spider, request, response)
 
-def store_response(cache: HttpCacheMiddleware, crawler: Crawler, request: Request, response: Response) -> None:
-    """Store ``response``, if the policy permits that."""
-    if cache.policy.should_cache_response(response, request):
-        cache.storage.store_response(crawler.spider, request, response)
+    def _middleware(self, request: Request) -> HttpCacheMiddleware | None:
+        """Return the middleware if it handles ``request``, else None."""
+        if not self._enabled or request.meta.get("dont_cache"):
+            return None
+        cache = self._crawler.get_downloader_middleware(HttpCacheMiddleware)
+        return cache if cache is not None and cache.policy.should_cache_request(request) else None
 
 
 class SteppedDownloader(Downloader):

@@ -51,7 +51,6 @@ from scrapy.utils.request import request_from_dict
 from politesse.errors import ConfigurationError
 from politesse.integrations.scrapy import _internals
 from politesse.integrations.scrapy._downloader import PAGE, PoliteDownloader
-from politesse.integrations.scrapy._robots import HttpCache
 from politesse.integrations.scrapy._waits import host_of, slot_of
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class PolitePriorityQueue(_internals.SlotQueue):
             slot_startprios = self._journal.state
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
         self.select_slots()
-        self._http_cache = HttpCache(crawler)
+        self._http_cache = _internals.HttpCache(crawler)
         downloader = _internals.downloader_of(crawler)
         if not isinstance(downloader, PoliteDownloader):
             raise ConfigurationError(

@@ -6,8 +6,8 @@ robots.txt in the same cache decides, whatever its age, as in Scrapy's own middl
 while its servers are down. For all other requests the gate fetches robots.txt from the server, never from the cache,
 and a fault closes the site. The cache stores each robots.txt that was fetched, for the next run.
 
-Before a request, ``answers`` checks the policy and the storage to find out whether the cache will answer. If the cache
-then does not answer, the downloader judges the request like any other.
+Before a request, ``HttpCache.answers`` checks the policy and the storage to find out whether the cache will answer. If
+the cache then does not answer, the downloader judges the request like any other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfoll
 from politesse._pacing.refusals import challenge_of
 from politesse.fetch._addresses import AddressGuard, SystemResolver
 from politesse.fetch._options import MIN_BODY_BYTES, FetchOptions
-from politesse.integrations.scrapy._internals import http_cache, is_fresh, patiently, store_response, stored_response
+from politesse.integrations.scrapy._internals import HttpCache, patiently
 from politesse.integrations.scrapy._waits import count
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
@@ -47,12 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy.crawler import Crawler
-    from scrapy.downloadermiddlewares.httpcache import HttpCacheMiddleware
     from scrapy.http import Response
 
     from politesse.verdict import Source
-
-_MAX_PARSERS: Final = 1000
 
 
 class RobotParser(ScrapyRobotParser):
@@ -92,71 +89,16 @@ def _text(value: str | bytes) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
-class HttpCache:
-    """Scrapy's HTTP cache of a crawl; empty if ``HTTPCACHE_ENABLED`` is false.
-
-    Args:
-        crawler: the crawler, whose engine has the middleware.
-    """
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        self._enabled = crawler.settings.getbool("HTTPCACHE_ENABLED")
-        self._ignores_missing = crawler.settings.getbool("HTTPCACHE_IGNORE_MISSING")
-        self._parsers: LRUCache[str, RobotParser | None] = LRUCache(_MAX_PARSERS)
-
-    def answers(self, request: Request) -> bool:
-        """Return whether the cache answers ``request``, so that Scrapy sends nothing."""
-        cache = self._middleware(request)
-        if cache is None:
-            return False
-        copy = request.copy()  # a copy, because policy and storage change the request
-        stored = self._stored(cache, copy)
-        if stored is None:
-            return self._ignores_missing  # with this setting HttpCacheMiddleware ignores the request
-        return is_fresh(cache, stored, copy)
-
-    def recovers(self, request: Request) -> bool:
-        """Return whether the cache has a response to ``request``, perhaps stale, to use while the server is down."""
-        cache = self._middleware(request)
-        return cache is not None and self._stored(cache, request.copy()) is not None
-
-    def robots_parser(self, url: str) -> RobotParser | None:
-        """Return the parser of the stored robots.txt for ``url``, if the cache has a copy with a decisive status."""
-        robots_url = Origin.of(url).robots_url
-        if robots_url not in self._parsers:
-            self._parsers[robots_url] = self._read(Request(robots_url))
-        return self._parsers[robots_url]
-
-    def store_robots(self, url: str, response: Response) -> None:
-        """Store the response to a request for robots.txt, if its status decides which pages may be requested."""
-        request = Request(url)
-        cache = self._middleware(request)
-        if cache is not None and settles(response):
-            store_response(cache, self._crawler, request, response)
-
-    def _middleware(self, request: Request) -> HttpCacheMiddleware | None:
-        """Return the middleware if it handles ``request``, else None."""
-        is_used = self._enabled and not request.meta.get("dont_cache")
-        return http_cache(self._crawler, request) if is_used else None
-
-    def _stored(self, cache: HttpCacheMiddleware, request: Request) -> Response | None:
-        try:
-            return stored_response(cache, self._crawler, request)
-        except Exception:  # noqa: BLE001 - a storage may raise anything; HttpCacheMiddleware is next and reports it
-            return None
-
-    def _read(self, request: Request) -> RobotParser | None:
-        cache = self._middleware(request)
-        response = None if cache is None else self._stored(cache, request)
-        if response is None or not settles(response):
-            return None
-        if response.status // 100 == 4:  # noqa: PLR2004 - RFC 9309 2.3.1.3: unavailable, everything is allowed
-            return RobotParser(b"")
-        try:
-            return RobotParser(decoded_body(response, joined_fields(response.headers))[0])
-        except BodyError:
-            return None
+def stored_parser(response: Response | None) -> RobotParser | None:
+    """Return the parser of a stored robots.txt, if its status decides which pages may be requested."""
+    if response is None or not settles(response):
+        return None
+    if response.status // 100 == 4:  # noqa: PLR2004 - RFC 9309 2.3.1.3: unavailable, everything is allowed
+        return RobotParser(b"")
+    try:
+        return RobotParser(decoded_body(response, joined_fields(response.headers))[0])
+    except BodyError:
+        return None
 
 
 def settles(response: Response | FetchResponse) -> bool:
@@ -333,8 +275,8 @@ class EngineFetcher:
             self._count(request, f"response_status_count/{response.status}")
         if redirect is not None:
             return replace(redirect, private=guard.private)
-        if _is_robots_txt(request):
-            self._http_cache.store_robots(_first_url(request), response)
+        if _is_robots_txt(request) and settles(response):
+            self._http_cache.store(Request(_first_url(request)), response)
         body, truncated = b"", False
         if 200 <= response.status <= 299:  # noqa: PLR2004 - only these bodies are read
             try:
