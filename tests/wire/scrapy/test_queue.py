@@ -18,9 +18,9 @@ from scrapy.utils.request import RequestFingerprinter
 from politesse import Bound, ConfigurationError, NotYet, Origin
 from politesse.events import FleetAway, FleetBack, HostClosed
 from politesse.integrations.scrapy import PoliteDownloader, PolitePriorityQueue
+from politesse.integrations.scrapy._downloader import CrawlTally, Waits
 from politesse.integrations.scrapy._internals import discard_cut_state
 from politesse.integrations.scrapy._queue import QueueJournal
-from politesse.integrations.scrapy._waits import CrawlTally, Waits
 from politesse.testing import ManualClock
 from politesse.verdict import Refusal
 

@@ -50,8 +50,7 @@ from scrapy.utils.request import request_from_dict
 
 from politesse.errors import ConfigurationError
 from politesse.integrations.scrapy import _internals
-from politesse.integrations.scrapy._downloader import PAGE, PoliteDownloader
-from politesse.integrations.scrapy._waits import host_of, slot_of
+from politesse.integrations.scrapy._downloader import PAGE, PoliteDownloader, host_of, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator

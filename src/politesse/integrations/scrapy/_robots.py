@@ -16,7 +16,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakValueDictionary
 
 import scrapy.exceptions
@@ -37,7 +37,6 @@ from politesse._pacing.refusals import challenge_of
 from politesse.fetch._addresses import AddressGuard, SystemResolver
 from politesse.fetch._options import MIN_BODY_BYTES, FetchOptions
 from politesse.integrations.scrapy._internals import HttpCache, patiently
-from politesse.integrations.scrapy._waits import count
 from politesse.origin import Origin
 from politesse.ports import MAX_BODY_BYTES, FaultKind, FetchFault, FetchRequest, FetchResponse, FetchResult
 from politesse.robots import RobotsTxt
@@ -50,6 +49,12 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from politesse.verdict import Source
+
+
+def count(crawler: Crawler, stat: str, number: Any = 1) -> None:  # noqa: ANN401 - Scrapy says int, and adds any number
+    """Add to a stat of the crawl."""
+    if crawler.stats is not None:
+        crawler.stats.inc_value(stat, number)
 
 
 class RobotParser(ScrapyRobotParser):
