@@ -233,6 +233,11 @@ class Hop:
     headers: dict[str, str]
     payload: bytes | None
 
+    def check(self) -> None:
+        """Raise InvalidURL if the request would reach another resource than ``url``."""
+        path = "/" + self.url.partition("//")[2].partition("/")[2].partition("?")[0]
+        check_sent(self.url, path, [self.headers["host"]] if "host" in self.headers else [])
+
     def follows(self, status: int, location: str | None) -> bool:
         """Return whether the answer is a redirect to an http(s) URL; if so, change this hop to its target."""
         target = resolved_location(self.url, location or "") if status in REDIRECTS else None
@@ -247,11 +252,6 @@ class Hop:
         self.headers = {name: value for name, value in headers if not is_foreign or name not in _OF_ORIGIN}
         self.url = target
         return True
-
-
-def path_of(url: str) -> str:
-    """Return the path of an absolute URL as it is sent, without its query."""
-    return "/" + url.partition("//")[2].partition("/")[2].partition("?")[0]
 
 
 def spelt(url: str) -> str:

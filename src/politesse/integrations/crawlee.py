@@ -52,7 +52,7 @@ from politesse._base.text import needing
 from politesse._gate.turn import held_turns, hold_later, publish_granted
 from politesse.errors import Disallowed, InvalidURL
 from politesse.fetch._http2 import resetting
-from politesse.integrations._request import Hop, StatedAgents, check_gate, check_sent, path_of, spelt, turn_for
+from politesse.integrations._request import Hop, StatedAgents, check_gate, spelt, turn_for
 from politesse.origin import Origin
 from politesse.queue._dispatch import Dispatcher
 from politesse.queue._results import QueueClosed
@@ -451,7 +451,7 @@ class PoliteHttpClient(HttpClient):
         max_wait_s = None if limit is None else limit.total_seconds()
         for number in count():
             self._check_follows_nothing()
-            check_sent(hop.url, path_of(hop.url), [hop.headers["host"]] if "host" in hop.headers else [])
+            hop.check()
             if granted is None and self._manager is not None:
                 self._manager.step_back(hop.url)
             turn = granted or await turn_for(view, hop.url, spelt, max_wait_s=max_wait_s)

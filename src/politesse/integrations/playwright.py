@@ -35,7 +35,7 @@ from politesse._base.checks import check_wait, wrong_type
 from politesse._base.text import needing, printable, public_url
 from politesse._http.redirects import REDIRECTS
 from politesse.errors import ConfigurationError
-from politesse.integrations._request import Hop, Method, check_gate, check_sent, path_of, spelt, turn_for
+from politesse.integrations._request import Hop, Method, check_gate, spelt, turn_for
 from politesse.origin import Origin, escaped
 
 with needing("politesse.integrations.playwright", "playwright"):
@@ -304,7 +304,7 @@ class PolitePage:
             )
         limit = None if visit is None else 0  # the timeout of ``goto`` ends the request
         for _ in range(_MAX_HOPS + 1):
-            check_sent(hop.url, path_of(hop.url), [hop.headers["host"]] if "host" in hop.headers else [])
+            hop.check()
             turn = await self._turn(hop.url, None if visit is None else visit.turn)
             turn.claim()
             if visit is not None:

@@ -16,7 +16,7 @@ import asyncio
 import threading
 from datetime import UTC, datetime
 from functools import partial
-from http import HTTPStatus
+from http.client import responses
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     Fields = Sequence[tuple[str, str]]
 
-_STATUSES: Final = frozenset(HTTPStatus)
 _SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 _OF_THE_TRANSFER: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
@@ -154,8 +153,8 @@ class WarcFile:
             return make("metadata", BytesIO(text), len(text), "application/json", named)
         kept = content.get("headers", {}).items()
         fields = _of_body([(ascii(name)[1:-1], printable(value)) for name, value in kept], len(body))
-        phrase = HTTPStatus(content["status"]).phrase if content["status"] in _STATUSES else "Unknown"
-        answer = StatusAndHeaders(f"{content['status']} {phrase}", fields, protocol="HTTP/1.1")
+        status = f"{content['status']} {responses.get(content['status'], 'Unknown')}"
+        answer = StatusAndHeaders(status, fields, protocol="HTTP/1.1")
         return make("response", BytesIO(body), len(body), warc_headers_dict=named, http_headers=answer)
 
     def _write(

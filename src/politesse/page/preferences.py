@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from politesse.page.directives import PageDirectives
 
-_CONTENT_USAGE: Final = "content-usage"
-_CONTENT_SIGNAL: Final = "content-signal"
-_LINK: Final = "link"
 _TDM_RESERVATION: Final = "tdm-reservation"
 _TDM_POLICY: Final = "tdm-policy"
 _MAX_LICENSES: Final = 256
@@ -49,7 +46,7 @@ def header_usage(headers: Headers, url: str) -> Usage:
     """
     pairs = header_pairs(headers)
     (usages, cut), (signals, _), (links, _), (values, _), (policies, _) = (
-        header_lines(pairs, name) for name in (_CONTENT_USAGE, _CONTENT_SIGNAL, _LINK, _TDM_RESERVATION, _TDM_POLICY)
+        header_lines(pairs, name) for name in ("content-usage", "content-signal", "link", _TDM_RESERVATION, _TDM_POLICY)
     )
     said = [*_content_usage(usages, cut=cut), *_content_signals(signals)]
     said += _reservations(values, policies, Place.HEADER)

@@ -109,6 +109,8 @@ class TreeState:
         if name in _BREAKOUT:
             while self.open and self.open[-1] in FOREIGN_ROOTS:
                 self.open = self.open[:-1]
+        self.select = self.select or name == "select"
+        self.column = self.column or (name == "col" and self.templates > 0)
         if not self.open:
             return self._start_html(name, closed=closed)
         in_math = "math" in self.open
@@ -116,8 +118,6 @@ class TreeState:
         is_point = name in _SVG_POINTS or (in_math and name in _MATH_POINTS)
         if (is_root or (is_point if is_foreign else name not in _VOID)) and not (closed and (is_root or is_foreign)):
             self._push(name)
-        self.select = self.select or name == "select"
-        self.column = self.column or (name == "col" and self.templates > 0)
         ways = [(self, False)]
         if name in TEXT_ELEMENTS:
             ways.append((replace(self), True))
@@ -158,10 +158,6 @@ class TreeState:
             self.templates += 1
         elif not self.templates:
             self._place(name)
-        if name == "select":
-            self.select = True
-        elif name == "col" and self.templates:
-            self.column = True
         foreign = name in FOREIGN_ROOTS
         if foreign and closed:
             return [(self, False)]

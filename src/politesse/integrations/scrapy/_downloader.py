@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
     from politesse.clock import Clock, Timer
+    from politesse.integrations.scrapy._queue import PolitePriorityQueue
 
 logger = logging.getLogger(__name__)
 
@@ -623,7 +624,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         name = "POLITESSE_MAX_UNREACHABLE"
         max_unreachable_s = seconds_of(name, crawler.settings.get(name, 300.0))
         super().__init__(crawler)
-        self.queues: list[_internals.SlotQueue] = []  # each PolitePriorityQueue adds itself
+        self.queues: list[PolitePriorityQueue] = []  # each PolitePriorityQueue adds itself
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # requests that were handed out although their site was given up
         self._bounced: WeakSet[Request] = WeakSet()  # requests that were put back while the spider was closing

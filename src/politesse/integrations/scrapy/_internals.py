@@ -271,12 +271,6 @@ class SlotQueue(DownloaderAwarePriorityQueue):
     def note_slot(self, slot: str) -> None:
         """Called when a slot is created, also by the constructor."""
 
-    def wake(self, site: str | None) -> None:
-        """Called when the slots of a host may be ready, or with None all slots."""
-
-    def note_left(self) -> None:
-        """Called when the spider is closed."""
-
     @property
     def slots(self) -> Mapping[str, Sized]:
         """The queue of each slot that has requests."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from politesse.ledger import Ledger
     from politesse.ports import Fetcher, Store
 
 
@@ -84,7 +83,7 @@ def make_gate(crawler: Crawler, fetcher: Fetcher) -> Gatekeeper:
             store=_store(settings, pacer),
             fleet=fleet,
             signer=settings.get("POLITESSE_SIGNER"),
-            ledger=_ledger(settings),
+            ledger=_given(settings, "POLITESSE_LEDGER", "the path of a file, a Ledger") or None,
         )
     except ConfigurationError as error:
         raise _in_terms_of_settings(str(error)) from None
@@ -99,7 +98,7 @@ def fleet_of(settings: BaseSettings) -> FleetOptions | None:
         ConfigurationError: ``POLITESSE_FLEET`` is neither a URL nor FleetOptions.
     """
     given = settings.get("POLITESSE_FLEET")
-    if given is None or _is_off(given):
+    if given is None or given is False or given in _OFF:
         return None
     if isinstance(given, str | FleetOptions):
         return FleetOptions(given) if isinstance(given, str) else given
@@ -130,10 +129,8 @@ def _pacer(pacing: PacingOptions, fleet: FleetOptions | None) -> SharedPacer:
 
 def _store(settings: BaseSettings, pacer: SharedPacer) -> Store | str | Path | None:
     """Return the store of a crawl; None for the store of its fleet."""
-    given = settings.get("POLITESSE_STORE")
-    if given is True:
-        raise ConfigurationError("POLITESSE_STORE=True: give the path of a file, a store, or False for none")
-    if given is not None and not _is_off(given):
+    given = _given(settings, "POLITESSE_STORE", "the path of a file, a store")
+    if given is not None and given is not False:
         return cast("Store | str | Path", given)
     if pacer.fleet is not None:
         return None if given is None else MemoryStore()
@@ -141,16 +138,12 @@ def _store(settings: BaseSettings, pacer: SharedPacer) -> Store | str | Path | N
     return _COPIES.setdefault(pacer, SharedMemoryStore()) if folder is None else folder / _STORE
 
 
-def _ledger(settings: BaseSettings) -> Ledger | str | Path | None:
-    """Return the ledger of a crawl, if it has one."""
-    given = settings.get("POLITESSE_LEDGER")
+def _given(settings: BaseSettings, name: str, wanted: str) -> Any:  # noqa: ANN401 - as the project gives it
+    """Return the value of a setting: None if it is not set, False if it is turned off; raises ConfigurationError."""
+    given = settings.get(name)
     if given is True:
-        raise ConfigurationError("POLITESSE_LEDGER=True: give the path of a file, a Ledger, or False for none")
-    return None if given is None or _is_off(given) else cast("Ledger | str | Path", given)
-
-
-def _is_off(given: object) -> bool:
-    return given is False or (isinstance(given, str) and given in _OFF)
+        raise ConfigurationError(f"{name}=True: give {wanted}, or False for none")
+    return False if given in _OFF else given
 
 
 def seconds_of(name: str, given: Any) -> float:  # noqa: ANN401 - as the project gives it
