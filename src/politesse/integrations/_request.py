@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from cachetools import LRUCache
+
 from politesse._gate.turn import HELD, Turn, TurnWait, claim_turn, held_turns
 from politesse._gate.view import AgentView
 from politesse._http.fields import header_pairs
@@ -65,7 +67,7 @@ class StatedAgents:
         self.own: list[str] = [gate.identity.user_agent]
         self._default = default
         self._own = frozenset({"", default, gate.identity.user_agent})
-        self._views: dict[str, AgentView] = {}
+        self._views: LRUCache[str, AgentView] = LRUCache(_MAX_VIEWS)
 
     def view(self, stated: Sequence[str]) -> AgentView:
         """Return the view for a request that has these User-Agent headers.
@@ -83,8 +85,6 @@ class StatedAgents:
             own = self.gate.identity
             identity = own.of_request(user_agent)
             view = self.gate if identity is own else AgentView(self.gate.state, identity)
-            if len(self._views) >= _MAX_VIEWS:
-                del self._views[next(iter(self._views))]
             self._views[user_agent] = view
         return view
 

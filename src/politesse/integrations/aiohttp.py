@@ -197,13 +197,6 @@ def sent_url(request: ClientRequest) -> str:
     return judged
 
 
-def addressed_url(url: URL, headers: CIMultiDict[str]) -> str:
-    """Return the URL that must be judged: ``url``, with the site of the Host header if there is such a header."""
-    judged = judged_url(url)
-    other = other_site(judged, headers.getall(hdrs.HOST, ()), url.raw_authority)
-    return judged if other is None else f"{judged.partition('://')[0]}://{other}{url.raw_path_qs}"
-
-
 @dataclass(frozen=True, slots=True)
 class MiddlewareBypassed(Event):
     """A request was sent without having been judged.
@@ -302,7 +295,10 @@ def tracing(publish: Callable[[Event], None]) -> aiohttp.TraceConfig:
 
     async def on_sent(_: object, trace: SimpleNamespace, params: aiohttp.TraceRequestHeadersSentParams) -> None:
         traced: _TracedRequest = trace.request
-        url = addressed_url(params.url, params.headers)
+        url, authority = judged_url(params.url), params.url.raw_authority
+        other = other_site(url, params.headers.getall(hdrs.HOST, ()), authority)
+        if other is not None:
+            url = f"{url.partition('://')[0]}://{other}{params.url.raw_path_qs}"
         if traced.permits(url) or traced.reported:
             return
         judged, site = traced.judged, url[: url.find("/", 8)]

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse._base.text import needs_extra
+from politesse._base.text import needing
 from politesse.page.encoding import decoded
 from politesse.page.tags import ASCII_WHITESPACE, Scan, Tag
 
@@ -224,8 +224,6 @@ def _collected(elements: Iterable[tuple[str, dict[str, str]]], encoding: str, *,
 
 
 def _parser() -> type[LexborHTMLParser]:
-    try:
+    with needing("reading HTML", "html"):
         from selectolax.lexbor import LexborHTMLParser  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ImportError(needs_extra("reading HTML", "html"), name="selectolax") from error
     return LexborHTMLParser

@@ -59,14 +59,9 @@ def meta_usage(metas: Iterable[tuple[str, str]]) -> Usage:
     Args:
         metas: the name and content of each META, in order. Names are case-insensitive.
     """
-    reservations: list[str] = []
-    policies: list[str] = []
-    for given, content in metas:
-        name = given.strip().lower()
-        if name == _TDM_RESERVATION:
-            reservations.append(content[:MAX_OCTETS])
-        elif name == _TDM_POLICY:
-            policies.append(content[:MAX_OCTETS])
+    named = [(name.strip().lower(), content[:MAX_OCTETS]) for name, content in metas]
+    reservations = [content for name, content in named if name == _TDM_RESERVATION]
+    policies = [content for name, content in named if name == _TDM_POLICY]
     said = tuple(_reservations(reservations, policies, Place.META))
     return Usage(said, said)
 
