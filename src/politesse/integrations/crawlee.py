@@ -233,10 +233,10 @@ class PoliteRequestManager(RequestManager):
 
     def end_turn(self, request: Request) -> None:
         """End the turn that was granted for a request; has no effect if it has ended. For PoliteHttpClient."""
-        turn, queued = self._handed.get(request.unique_key, (None, None))
-        if turn is not None and queued is not None and queued.number in self._frontier.under_way:
-            turn.end()
-            self._frontier.note_end(turn, queued)
+        taken = self._handed.get(request.unique_key)
+        if taken is not None and taken[1].number in self._frontier.under_way:
+            taken[0].end()
+            self._frontier.note_end(*taken)
 
     def own_request(self, url: str) -> Request | None:
         """Return the request that the current task handles, if its turn is unused and for ``url``, as it is sent."""

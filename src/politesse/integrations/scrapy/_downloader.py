@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
     from politesse.clock import Clock, Timer
+    from politesse.integrations.scrapy._internals import T
     from politesse.integrations.scrapy._queue import PolitePriorityQueue
 
 logger = logging.getLogger(__name__)
@@ -109,13 +110,8 @@ _MAX_NAMED: Final = 10  # the summary names at most this many sites
 @lru_cache(maxsize=100_000)
 def host_of(site: str) -> str:
     """Return the host name under which an origin or the slot of a host is paced; return any other slot unchanged."""
-    scheme, separator, authority = site.partition("://")
-    if not separator or ":" in scheme:
-        return site  # a ``download_slot`` may have any name
-    try:
-        return Origin.of(f"http://{authority}").pacing_host
-    except InvalidURL:
-        return site
+    origin = origin_of(site)
+    return site if origin is None else origin.pacing_host  # a ``download_slot`` may have any name
 
 
 @lru_cache(maxsize=10_000)
@@ -443,18 +439,16 @@ class RobotsTxtMiddleware:
         # For other schemes, Scrapy has a handler or raises NotSupported.
         if request.meta.get("dont_obey_robotstxt") or request.url.partition(":")[0].lower() not in _WITH_ROBOTS_TXT:
             return None
-        view = self._view(request)
+        view, downloader = self._view(request), self.downloader
         if self._http_cache.answers(request) and self._stored_robots_permit(request):
             self._permitted.add(request)
             return None
         try:
             verdict = await self._verdict(view, request)
-            while self.downloader is not None and verdict.reason in DEFERRING:
-                if not await self.downloader.has_waited(request, verdict):
-                    break
+            while downloader and verdict.reason in DEFERRING and await downloader.has_waited(request, verdict):
                 verdict = await self._verdict(view, request)
         except SpiderClosing:
-            later = None if self.downloader is None else self.downloader.keep(request)
+            later = None if downloader is None else downloader.keep(request)
             if later is None:
                 raise
             return later
@@ -689,7 +683,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
             raise failure.value.as_in_scrapy()  # raising bypasses all middlewares; RetryMiddleware would retry
         return failure
 
-    def left(self, request: Request, slot: str) -> None:
+    def left(self, result: T, request: Request, slot: str) -> T:
         """Wake the sleeping slots of a host when its last request has ended."""
         self._under_way[slot] -= 1
         if not self._under_way[slot]:
@@ -698,6 +692,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
                 if request not in self._last and (origin := origin_of(request.url)):
                     self._rest(origin, request, has_ended=True)
                 self._wake(slot)
+        return result
 
     @property
     def is_bypassed(self) -> bool:

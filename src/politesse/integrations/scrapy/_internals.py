@@ -204,8 +204,9 @@ class SteppedDownloader(Downloader):
         """Return the result of a request that has failed; the method ``left`` is called afterwards."""
         return failure
 
-    def left(self, request: Request, slot: str) -> None:
-        """Called when ``request`` has left the downloader, after all middlewares."""
+    def left(self, result: T, request: Request, slot: str) -> T:  # noqa: ARG002 - for subclasses
+        """Return ``result``; called when ``request`` has left the downloader, after all middlewares."""
+        return result
 
     def find_middleware(self, kind: type[T]) -> T | None:
         """Return the first downloader middleware of a class, also before the engine has this downloader."""
@@ -224,11 +225,7 @@ class SteppedDownloader(Downloader):
         slot = self.slot_name(request)
         self.arrived(request, slot)
         fetched: Deferred[Response | Request] = super().fetch(request)
-        return fetched.addErrback(self.failed, request).addBoth(self._leave, request, slot)
-
-    def _leave(self, result: T, request: Request, slot: str) -> T:
-        self.left(request, slot)
-        return result
+        return fetched.addErrback(self.failed, request).addBoth(self.left, request, slot)
 
     def _get_slot(self, request: Request, spider: Spider | None = None) -> tuple[str, Slot]:  # noqa: ARG002 - Scrapy's signature
         key, slot = super()._get_slot(request)
