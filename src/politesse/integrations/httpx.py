@@ -15,7 +15,7 @@ itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from politesse._base.text import needing
 from politesse.errors import Disallowed, InvalidURL, TooFar
@@ -81,20 +81,6 @@ class RequestTooFar(TooFar, httpx.RequestError):
 
 class _TurnStream(TurnStream, httpx.AsyncByteStream):
     """The body of a response of httpx."""
-
-
-_LIBRARY: Final = Library(
-    "httpx",
-    f"python-{httpx.__title__}/{httpx.__version__}",  # after ``httpx2.alias_httpx()``, this is the title of httpx2
-    httpx.URL,
-    httpx.Request,
-    httpx.AsyncBaseTransport,
-    httpx.AsyncHTTPTransport,
-    Core(httpcore.AsyncConnectionPool, httpcore.ConnectError, httpcore.ConnectTimeout),
-    (RequestDisallowed, RequestInvalidURL, RequestTooFar),
-    httpx.AsyncByteStream,
-    _TurnStream,
-)
 
 
 class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.AsyncBaseTransport):
@@ -169,7 +155,18 @@ class PoliteTransport(TransportParts[httpx.Request, httpx.Response], httpx.Async
         True
     """
 
-    _library = _LIBRARY
+    _library = Library(
+        "httpx",
+        f"python-{httpx.__title__}/{httpx.__version__}",  # after ``httpx2.alias_httpx()``, this is the title of httpx2
+        httpx.URL,
+        httpx.Request,
+        httpx.AsyncBaseTransport,
+        httpx.AsyncHTTPTransport,
+        Core(httpcore.AsyncConnectionPool, httpcore.ConnectError, httpcore.ConnectTimeout),
+        (RequestDisallowed, RequestInvalidURL, RequestTooFar),
+        httpx.AsyncByteStream,
+        _TurnStream,
+    )
 
 
 async def page_directives(response: httpx.Response, gate: AgentView) -> PageDirectives:

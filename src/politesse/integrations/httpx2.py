@@ -12,7 +12,7 @@ of the other. The guide "httpx" describes both integrations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from politesse._base.text import needing
 from politesse.errors import Disallowed, InvalidURL, TooFar
@@ -77,20 +77,6 @@ class _TurnStream(TurnStream, httpx2.AsyncByteStream):
     """The body of a response of httpx2."""
 
 
-_LIBRARY: Final = Library(
-    "httpx2",
-    f"python-httpx2/{httpx2.__version__}",
-    httpx2.URL,
-    httpx2.Request,
-    httpx2.AsyncBaseTransport,
-    httpx2.AsyncHTTPTransport,
-    Core(httpcore2.AsyncConnectionPool, httpcore2.ConnectError, httpcore2.ConnectTimeout),
-    (RequestDisallowed, RequestInvalidURL, RequestTooFar),
-    httpx2.AsyncByteStream,
-    _TurnStream,
-)
-
-
 class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.AsyncBaseTransport):
     """A transport that checks and paces every request: ``httpx2.AsyncClient(transport=PoliteTransport(gate))``.
 
@@ -125,7 +111,18 @@ class PoliteTransport(TransportParts[httpx2.Request, httpx2.Response], httpx2.As
         True
     """
 
-    _library = _LIBRARY
+    _library = Library(
+        "httpx2",
+        f"python-httpx2/{httpx2.__version__}",
+        httpx2.URL,
+        httpx2.Request,
+        httpx2.AsyncBaseTransport,
+        httpx2.AsyncHTTPTransport,
+        Core(httpcore2.AsyncConnectionPool, httpcore2.ConnectError, httpcore2.ConnectTimeout),
+        (RequestDisallowed, RequestInvalidURL, RequestTooFar),
+        httpx2.AsyncByteStream,
+        _TurnStream,
+    )
 
 
 async def page_directives(response: httpx2.Response, gate: AgentView) -> PageDirectives:

@@ -210,7 +210,7 @@ class Queue:
     def end(self, *sites: str) -> None:
         for site in sites:
             self.downloader.busy.discard(Origin.of(site).host)
-            self.queue.ready.wake(site)
+            self.queue.wake(site)
 
 
 async def test_slots_are_handed_out_in_turn_and_an_empty_one_is_forgotten_until_a_request_is_pushed() -> None:

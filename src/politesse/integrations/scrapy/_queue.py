@@ -53,7 +53,7 @@ from politesse.integrations.scrapy import _internals
 from politesse.integrations.scrapy._downloader import PAGE, PoliteDownloader, host_of, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from scrapy.crawler import Crawler
 
@@ -75,40 +75,6 @@ PRAGMA user_version = {_VERSION};
 COMMIT;
 """
 _REMOVE: Final = "DELETE FROM pushed WHERE place = (SELECT min(place) FROM pushed WHERE fingerprint = ?)"
-
-
-class ReadySlots:
-    """The slots of a queue, in the order in which they are served.
-
-    Args:
-        is_ready: returns whether a request of a slot may be handed out now.
-    """
-
-    def __init__(self, is_ready: Callable[[str], bool]) -> None:
-        self._is_ready = is_ready
-        self._line: OrderedDict[str, None] = OrderedDict()
-        self._asleep: dict[str, set[str]] = {}  # maps hosts to their sleeping slots
-
-    def add(self, slot: str) -> None:
-        """Put a slot at the end of the line, unless it is in the line or sleeps."""
-        if slot not in self._asleep.get(host_of(slot), ()):
-            self._line[slot] = None
-
-    def wake(self, site: str | None) -> None:
-        """Put the sleeping slots of the host of a site at the end of the line; with None, the slots of all hosts."""
-        for host in tuple(self._asleep) if site is None else (host_of(site),):
-            self._line.update(dict.fromkeys(sorted(self._asleep.pop(host, ()))))
-
-    def first(self, existing: Container[str]) -> str | None:
-        """Return the first ready slot, or None; forget slots that no longer exist."""
-        while self._line:
-            slot = next(iter(self._line))
-            if slot in existing:
-                if self._is_ready(slot):
-                    return slot
-                self._asleep.setdefault(host_of(slot), set()).add(slot)
-            del self._line[slot]
-        return None
 
 
 class PolitePriorityQueue(_internals.SlotQueue):
@@ -138,7 +104,8 @@ class PolitePriorityQueue(_internals.SlotQueue):
         start_queue_cls: type[_internals.DownstreamQueue] | None = None,
     ) -> None:
         self._draining: set[str] = set()
-        self.ready: ReadySlots = ReadySlots(lambda slot: self._polite.is_ready(slot, is_last=slot in self._draining))
+        self._line: OrderedDict[str, None] = OrderedDict()  # the slots in the order in which they are served
+        self._asleep: dict[str, set[str]] = {}  # maps hosts to their sleeping slots
         self._journal = QueueJournal(crawler, key) if key else None
         if self._journal is not None and self._journal.was_killed:
             slot_startprios = self._journal.state
@@ -160,16 +127,25 @@ class PolitePriorityQueue(_internals.SlotQueue):
             logger.warning("The last run in JOBDIR was killed; restored from its journal: %d requests", len(self))
 
     def note_slot(self, slot: str) -> None:
-        """Put a new slot at the end of the line."""
-        self.ready.add(slot)
+        """Put a new slot at the end of the line, unless it sleeps."""
+        if slot not in self._asleep.get(host_of(slot), ()):
+            self._line[slot] = None
 
     def wake(self, site: str | None) -> None:
-        """Check the slots of the host of a site again; with None, the slots of all hosts."""
-        self.ready.wake(site)
+        """Put the sleeping slots of the host of a site at the end of the line; with None, the slots of all hosts."""
+        for host in tuple(self._asleep) if site is None else (host_of(site),):
+            self._line.update(dict.fromkeys(sorted(self._asleep.pop(host, ()))))
 
     def next_slot(self) -> str | None:
-        """Return the first ready slot, or None."""
-        return self.ready.first(self.slots)
+        """Return the first ready slot, or None; forget slots that no longer exist."""
+        while self._line:
+            slot = next(iter(self._line))
+            if slot in self.slots:
+                if self._polite.is_ready(slot, is_last=slot in self._draining):
+                    return slot
+                self._asleep.setdefault(host_of(slot), set()).add(slot)
+            del self._line[slot]
+        return None
 
     def slot_name(self, request: Request) -> str:
         """Return the slot of ``request``."""
@@ -226,7 +202,7 @@ class PolitePriorityQueue(_internals.SlotQueue):
         self._draining.update(self._given_up())
         if self._draining:
             for slot in self._draining:
-                self.ready.wake(slot)
+                self.wake(slot)
             _internals.wake(self.crawler)
             raise DontCloseSpider
 
