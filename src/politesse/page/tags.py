@@ -126,25 +126,25 @@ class TreeState:
             ways = [*ways, counted] if is_foreign or in_math or _UNKNOWN in self.open else [counted]
         return ways
 
-    def end(self, name: str) -> list[TreeState]:
-        """Process an end tag; return each next state."""
+    def end(self, name: str) -> list[tuple[TreeState, bool]]:
+        """Process an end tag; return each next state, as ``start`` does."""
         if not self.open:
             self._end_html(name)
-            return [self]
+            return [(self, False)]
         if name == "template" and name in self.open:
             place = len(self.open) - 1 - self.open[::-1].index(name)
             self.open, self.templates = self.open[:place], max(0, self.templates - 1)
         elif name == "template" and self.templates:
             outside = replace(self, open=())
             outside._end_html(name)  # noqa: SLF001 - of this class
-            return [self, outside]
+            return [(self, False), (outside, False)]
         elif name == self.open[-1]:
             self.open = self.open[:-1]
         elif self.open[-2:-1] == (name,) and name in FOREIGN_ROOTS and self.open[-1] not in {*FOREIGN_ROOTS, _UNKNOWN}:
             self.open = self.open[:-2]  # closes the integration point, too
         elif not FOREIGN_ROOTS.issuperset(self.open):
             self._push(_UNKNOWN)
-        return [self]
+        return [(self, False)]
 
     def _push(self, name: str) -> None:
         if len(self.open) >= _MAX_DEPTH:
@@ -296,8 +296,8 @@ class Scan:
                 continue
             self._room -= len(here) * (tag.end() - at)
             name = tag[2].lower()
-            places = self._over_end_tag(here, tag, name) if tag[1] else self._over_start_tag(here, tag, name)
-            if places and name in self._names:
+            places = self._over_tag(here, tag, name)
+            if places and not tag[1] and name in self._names:
                 yield _tag(name, tag[3], in_head=any(places))
 
     def _over_plain_tags(self, at: int, *, in_template: bool) -> Generator[Tag, None, int]:
@@ -314,22 +314,15 @@ class Scan:
         self._room -= at - start
         return at
 
-    def _over_end_tag(self, here: list[TreeState], tag: re.Match[str], name: str) -> list[bool]:
-        """Process an end tag in each state; end tags are never yielded."""
-        for state in here:
-            for after in self._followed(state.end(name)):
-                self._go_on(after, tag.end())
-        return []
-
-    def _over_start_tag(self, here: list[TreeState], tag: re.Match[str], name: str) -> list[bool]:
-        """Process a start tag; for each state in which the tag is part of the page, return whether it is in HEAD."""
+    def _over_tag(self, here: list[TreeState], tag: re.Match[str], name: str) -> list[bool]:
+        """Process a tag; for each state in which the tag is part of the page, return whether it is in HEAD."""
         attributes = tag[3]
         foreign = name in FOREIGN_ROOTS or any(state.open for state in here)
         closed = foreign and attributes.endswith("/") and _is_closed(attributes)
         places: list[bool] = []
         behind: int | None = None
         for state in here:
-            for after, is_text in self._followed(state.start(name, closed=closed)):
+            for after, is_text in self._followed(state.end(name) if tag[1] else state.start(name, closed=closed)):
                 if not after.templates:
                     places.append(after.in_head)
                 if not is_text:
