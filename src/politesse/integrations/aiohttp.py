@@ -138,16 +138,6 @@ class ClientInvalidURL(InvalidURL, aiohttp.InvalidURL):
     url: str = ""  # in aiohttp this is a property, which cannot be set
 
 
-def explained(error: aiohttp.InvalidUrlClientError, url: StrOrURL) -> aiohttp.InvalidURL:
-    """Return an error that explains why aiohttp refuses a URL; return ``error`` itself if politesse accepts the URL."""
-    text = url_text(url)
-    try:
-        split(f"http{text[2:]}" if text.startswith("ws") else text)
-    except InvalidURL as invalid:
-        return ClientInvalidURL(text, invalid.problem)
-    return error
-
-
 def judged_url(url: URL) -> str:
     """Return the URL to judge for ``url``: it has no userinfo, and the scheme http(s) for a WebSocket."""
     scheme = url.scheme
@@ -878,7 +868,11 @@ class PoliteSession(AsyncOnly):
     def _explain(self, error: BaseException, method: str, url: StrOrURL) -> None:
         """If possible, raise an error with a better explanation than the error of aiohttp."""
         if type(error) is aiohttp.InvalidUrlClientError:  # not a subclass: aiohttp raises one for a redirect
-            raise explained(error, url) from None
+            text = url_text(url)
+            try:
+                split(f"http{text[2:]}" if text.startswith("ws") else text)
+            except InvalidURL as invalid:
+                raise ClientInvalidURL(text, invalid.problem) from None
         # aiohttp raises a RuntimeError if its session was closed during the wait for the turn.
         if type(error) is RuntimeError and (self._closed or self.session.closed):
             _raise_closed(method, url)

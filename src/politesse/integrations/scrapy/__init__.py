@@ -9,10 +9,9 @@ One line of settings installs everything::
     _downloader  RobotsTxtMiddleware: may this request be made? PoliteDownloader: when may it start? Waits: the sites
                  that wait or are given up; the stats ``politesse/...``
     _queue       PolitePriorityQueue: hands out requests that may start now; restores a queue after a ``kill -9``
-    _robots      robots.txt, fetched through the engine, so that proxies and other middlewares apply; RobotParser; the
-                 requests that Scrapy's HTTP cache answers
+    _robots      robots.txt, fetched through the engine, so that proxies and other middlewares apply; RobotParser
     _settings    the Gatekeeper that the settings describe
-    _internals   Scrapy's undocumented names: no other module uses them
+    _internals   Scrapy's undocumented names, also of its HTTP cache: no other module uses them
 
 Scrapy stores the requests, and politesse decides when each request may start. A request waits in the scheduler until
 its host may be requested, and is not active before. So a slow host delays no other host, and JOBDIR keeps the waiting

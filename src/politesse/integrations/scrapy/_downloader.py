@@ -342,8 +342,6 @@ class Waits:
                 self._stop_fleet_timer()
                 self.fleet_lost = None
                 self._ended(None)
-            case _:
-                pass
 
     def note_fleet_away(self, why: str) -> None:
         """Record that the Redis is away: from an event, or from an answer if the spider was opened after the event."""
