@@ -43,7 +43,7 @@ def _by(native: float, python: float) -> float:
 
 
 BUDGETS: Final[Mapping[str, Budget]] = {
-    "decide/mixed": Budget("rules.allowed, mixed URLs, x Protego", _by(12.0, 1.5), more_is_better=True),
+    "decide/mixed": Budget("rules.allowed, mixed URLs, x Protego", _by(12.0, 1.0), more_is_better=True),
     "parse/all files": Budget("parse and rules of one agent, x Protego", _by(15.0, 1.0), more_is_better=True),
     "peek/each": Budget("peek", 6.0),
     "peek/mixed": Budget("peek, x Protego behind a dict", _by(5.0, 2.0), more_is_better=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -12,7 +12,7 @@ from politesse._pacing.pace import PacingOptions, limited
 from politesse._pacing.refusals import CHALLENGES, challenge_of
 from politesse.errors import ConfigurationError
 from politesse.ports import FaultKind, FetchResponse, FetchResult
-from politesse.robots.traits import Grace, Lifetimes, Outcomes
+from politesse.robots.dialect import Grace, Lifetimes, Outcomes
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class CacheOptions:
         too_many_requests = _TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests)
         grace = outcomes.grace
         if self.stale_if_unreachable_s is not None:
-            grace = replace(grace, stale_s=self.stale_if_unreachable_s, stale_from_failure=False)
-        outcomes = replace(outcomes, forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
+            grace = grace._replace(stale_s=self.stale_if_unreachable_s, stale_from_failure=False)
+        outcomes = outcomes._replace(forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
         return AccessPolicy(outcomes, self)
 
     def file_policy(self, max_days: int) -> AccessPolicy:

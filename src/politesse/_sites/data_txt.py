@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from politesse._base.text import printable
-from politesse.robots.lexer import decode, fields_of, quirks_of, records, rows_of, split_rows
-from politesse.robots.traits import Syntax
+from politesse.robots.dialect import Syntax
+from politesse.robots.lexer import decode, quirks_of, read_lines, split_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from politesse.robots.line import FieldRow, Quirk
+    from politesse.robots.line import Line, Quirk
 
     FieldNames = Mapping[str, str] | Callable[[str], str]
 
@@ -79,8 +79,13 @@ class DataTxt:
                 function of the name as written. Names that are not in the mapping stay unchanged.
         """
         text, quirks = decode(body, None)
-        texts, called = rows_of(text, _SYNTAX).texts, _namer(fields)
-        rows = [list(fields_of(texts[start:end], start + 1, _SYNTAX)) for start, end in records(texts)]
+        called = _namer(fields)
+        rows: list[list[Line]] = [[]]  # the lines of each record
+        for line in read_lines(text, _SYNTAX):
+            if line is None:
+                rows.append([])
+            else:
+                rows[-1].append(line)
         found = tuple(record for one in rows if (record := _record(one, called)).fields)
         return cls(text, found, quirks + quirks_of(text))
 
@@ -102,8 +107,8 @@ def _namer(fields: FieldNames | None) -> Callable[[str], str]:
     return lambda name: names.get(name.lower(), name)
 
 
-def _record(rows: Sequence[FieldRow], called: Callable[[str], str]) -> DataRecord:
+def _record(rows: Sequence[Line], called: Callable[[str], str]) -> DataRecord:
     return DataRecord(
-        tuple(value for _, name, value in rows if name.field == "user-agent"),
-        tuple((called(name.spelling), value) for _, name, value in rows if name.field),
+        tuple(line.value for line in rows if line.field == "user-agent"),
+        tuple((called(line.name), line.value) for line in rows if line.field),
     )

@@ -18,7 +18,7 @@ other entries are refused, counted and logged.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic
 
@@ -60,7 +60,7 @@ async def put_sitemaps(
     if target == "/" and not listed.known:
         LOGGER.warning("%s/robots.txt could not be read, so its sitemaps are unknown; trying /sitemap.xml", origin)
     if target == "/" and listed.rejected:
-        line, value, problem = astuple(listed.rejected[0])
+        line, value, problem = listed.rejected[0]
         many, place = counted(len(listed.rejected), "sitemap"), f"{origin}/robots.txt, line {line}"
         LOGGER.warning("refused %s of %s: %s %s", many, place, shortened(value), printable(problem))
     queued = 0

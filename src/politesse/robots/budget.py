@@ -32,12 +32,12 @@ the best known match decides. A skipped comparison never turns a Disallow into a
 from __future__ import annotations
 
 from operator import methodcaller
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from politesse.robots.pattern import PathPattern, cut_at_stars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""
@@ -103,32 +103,6 @@ class Meter:
             starts += self._starts[form, first]
         without_starts = _PER_TRY + _PER_SEGMENT * segments + len(form) // _PASSED_AT_ONCE
         return without_starts + starts * (longest + _PER_START)
-
-
-class MostWork(NamedTuple):
-    """An upper bound on the cost of some wildcards, so that the cost itself is not counted for usual files.
-
-    Attributes:
-        without_target: the cost for an empty target.
-        per_octet: the cost of each octet of a target; each is assumed to be the first octet of a segment.
-    """
-
-    without_target: int
-    per_octet: int
-
-    @classmethod
-    def of(cls, wildcards: Iterable[PathPattern]) -> MostWork:
-        """Return the bound for wildcards."""
-        costs = [pattern.costs for pattern in wildcards]
-        without_target = sum([_PER_TRY + _PER_SEGMENT * segments for segments, _ in costs])
-        return cls(without_target, sum([1 + longest + _PER_START for _, longest in costs]))
-
-    def may_exceed(self, forms: Sequence[str]) -> bool:
-        """Whether the budget may not suffice for the forms of a target."""
-        return len(forms) * (self.without_target + self.per_octet * max(map(len, forms))) > BUDGET
-
-
-NO_WORK: Final = MostWork(0, 0)
 
 
 def metered_matcher(pattern: str) -> Callable[[Meter], bool]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.constants import DAY_S
 from politesse.robots.memory import memory_of
@@ -40,8 +39,7 @@ _MINUTES: Final = 1_440
 _WHOLE_DAY: Final = (1 << _MINUTES) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TimeWindow:
+class TimeWindow(NamedTuple):
     """A time of day in UTC, from the start of a minute to the end of a minute.
 
     >>> night = TimeWindow(start=22 * 60, end=5 * 60 + 59)
@@ -67,8 +65,7 @@ class TimeWindow:
         return f"{self.start // 60:02}{self.start % 60:02}-{self.end // 60:02}{self.end % 60:02}"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRate:
+class RequestRate(NamedTuple):
     """At most ``documents`` requests in any ``period_s`` seconds (Conner 2.0, Request-rate).
 
     >>> RequestRate(documents=1, period_s=5).interval_s

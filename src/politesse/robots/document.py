@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Final
 from politesse._base.checks import checked_names, wrong_type
 from politesse.robots.agents import checked_agent
 from politesse.robots.crawl_directives import VERSION_1
-from politesse.robots.dialect import Dialect
-from politesse.robots.lexer import CONTROL_IN_ROW, lines_of, quirks_of, rows_of, utf_8_of
-from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, Line, rule_quirks
+from politesse.robots.dialect import Dialect, Grouping
+from politesse.robots.lexer import CONTROL_IN_ROW, quirks_of, read_lines, utf_8_of
+from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, Line
 from politesse.robots.native import NativeOutline, native_outline
-from politesse.robots.other_records import CleanParams, SitemapLines
-from politesse.robots.outline import Outline, outline_of
+from politesse.robots.other_records import DIRECTIVES, CleanParams, SitemapLines, lines_in
+from politesse.robots.outline import Outline
 from politesse.robots.rule_sets import Directives, RuleSet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from politesse.origin import Origin
     from politesse.robots.line import Group, Quirk, Span
     from politesse.robots.preferences import SiteUsage
-    from politesse.robots.traits import Grouping
 
     _State = tuple[bytes, tuple[Quirk, ...], Dialect, Origin | None]
 
@@ -75,7 +74,7 @@ class RobotsTxt:
     def __setstate__(self, state: _State) -> None:
         self._octets, self._body_quirks, self.dialect, self.origin = state
         self._traits = self.dialect.traits
-        self._outline = native_outline(self._octets, self._traits) or self._reference
+        self._outline = native_outline(self._octets, self.dialect) or self._reference
         self._look_ups = 0
 
     @classmethod
@@ -98,13 +97,12 @@ class RobotsTxt:
         return cls(body, dialect, origin)
 
     @cached_property
-    def _text(self) -> str:
-        return self._octets.decode("utf-8", "surrogateescape")
-
-    @cached_property
     def _reference(self) -> Outline:
-        """The outline that is made in Python, which has all rows and their quirks."""
-        return outline_of(self._text, self._traits)
+        """The outline that is made in Python."""
+        return Outline(self._read_lines(), self._traits)
+
+    def _read_lines(self) -> Iterator[Line | None]:
+        return read_lines(self._octets.decode("utf-8", "surrogateescape"), self._traits.syntax)
 
     @cached_property
     def quirks(self) -> tuple[Quirk, ...]:
@@ -129,21 +127,15 @@ class RobotsTxt:
     @cached_property
     def lines(self) -> list[Line]:
         """See the class."""
-        syntax, grouping, leading = self._traits.syntax, self._traits.grouping, self._traits.matching.leading
-        lines = lines_of(rows_of(self._text, syntax), syntax)
-        noted = self._reference.quirks
-        for line in lines:
-            if line.number in noted:
-                line.quirks += (noted[line.number],)
-            if line.field in grouping.rules:
-                line.quirks += rule_quirks(line.field, line.value, leading)
-        return lines
+        rows = list(self._read_lines())
+        self._reference = Outline(rows, self._traits)  # gives the lines their last quirks, and has the same lines
+        return [line for line in rows if line is not None]
 
     @cached_property
     def groups(self) -> list[Group]:
         """See the class."""
-        lines = {line.number: line for line in self.lines}
-        return [self._reference.group(group, lines) for group in range(len(self._reference.starts))]
+        _ = self.lines
+        return [self._reference.group(group) for group in range(len(self._reference.starts))]
 
     @property
     def clean_params(self) -> CleanParams:
@@ -165,7 +157,12 @@ class RobotsTxt:
         """
         found, others = self._spans(agent), self._outline.others
         directives = Directives(
-            [value for span in found for _, value in others.directives_in(span)] if others.directives else (),
+            [
+                value
+                for span in found
+                for line in lines_in(others.directives, span)
+                if (value := DIRECTIVES[line.field](line.value)) is not None
+            ],
             found[-1][-1] if found else VERSION_1,
             self._outline.sitemaps,
             self._site_usage(found) if others.state_usage else None,
@@ -186,7 +183,9 @@ class RobotsTxt:
         binding, others = array("I"), self._outline.others
         for span in self._spans(agent):
             listed_at, end, *_ = span
-            binding.extend((end, len(others.directives_in(span)), listed_at if others.usage_in(span) else 0))
+            binding.extend(
+                (end, len(lines_in(others.directives, span)), listed_at if lines_in(others.usage, span) else 0)
+            )
         return blake2b(binding, digest_size=16).digest()
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:
@@ -225,7 +224,7 @@ class RobotsTxt:
 
     def _said(self, found: Sequence[Span], field: str) -> list[AgentLine]:
         """Return the lines of a field that bind a crawler, each with the user-agent name that matches."""
-        said = ((span, line) for span in found for line in self._outline.others.usage_in(span))
+        said = ((span, line) for span in found for line in lines_in(self._outline.others.usage, span))
         return [AgentLine(name, line) for (_, _, name, _), line in said if line.field == field]
 
     def _spans(self, agent: str | Sequence[str]) -> Sequence[Span]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from politesse.origin import url_text
 from politesse.robots.crawl_directives import VERSION_1, Version
-from politesse.robots.line import NO_QUIRKS, FieldName, Line, Quirk
+from politesse.robots.line import NO_QUIRKS, Line, Quirk, is_void
 from politesse.robots.rule_sets import Directives, RuleSet
 from politesse.verdict import Match, Reason, Rule
 
@@ -92,9 +92,8 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
     The rule set has at most one rule, or two in a dialect with implied rules.
     """
     traits = robots.dialect.traits
-    row = (line.number, FieldName(line.name, line.field), line.value)
-    rows = [] if Quirk.CONTROL_CHARACTER in line.quirks else [row]
-    return traits.rule_set(rows, Directives(version=version), traits.matching, robots.origin)
+    lines = [] if is_void(line) else [line]
+    return traits.rule_set(lines, Directives(version=version), traits.matching, robots.origin)
 
 
 def matching_alone(rules: RuleSet, url: StrOrURL, most: int) -> list[tuple[Rule, bool]]:

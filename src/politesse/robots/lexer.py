@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import codecs
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import BLANKS
-from politesse.robots.line import NO_QUIRKS, FieldName, FieldRow, Line, Quirk
+from politesse.robots.line import NO_QUIRKS, Line, Quirk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from politesse.robots.traits import Syntax
+    from politesse.robots.dialect import FieldName, Syntax
 
-_MAX_OCTETS_PER_CHARACTER: Final = 4
 _NO_SEPARATOR: Final = (Quirk.NO_SEPARATOR,)
 CONTROL_IN_ROW: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # all control characters but HTAB, LF and CR
-_CONTROL_OCTETS: Final = bytes(octet for octet in range(128) if CONTROL_IN_ROW.match(chr(octet)))
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
 _ANY_ASCII = re.compile(r"[\x01-\x7f]")
 _BOMS: Final = (
@@ -36,79 +34,60 @@ _FIRST_OCTETS: Final = frozenset({mark[:1] for mark, _ in _BOMS} | {codecs.BOM_U
 _SKIPPED: Final = (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1], *(mark for mark, _ in _BOMS))
 
 
-class RowTexts(NamedTuple):
-    """The rows of a decoded file, up to the limits of the dialect.
-
-    Attributes:
-        texts: the rows in the order of the file, with their comments.
-        cut: numbers of the rows that were cut, because they are longer than the dialect permits.
-        control: numbers of rows with a control character before the comment.
-        odd: numbers of rows that had ``Syntax.odd_blanks`` around the field or the value; ``texts`` no longer has
-            these.
-    """
-
-    texts: list[str]
-    cut: frozenset[int]
-    control: frozenset[int]
-    odd: frozenset[int] = frozenset()
-
-
 def quirks_of(text: str) -> tuple[Quirk, ...]:
     """Return LOOKS_LIKE_HTML if a file starts like a web page, otherwise no quirk."""
     return NO_QUIRKS if _HTML.match(text[:256]) is None else (Quirk.LOOKS_LIKE_HTML,)
 
 
-def rows_of(text: str, syntax: Syntax) -> RowTexts:
-    """Split a decoded file into its rows, and cut rows that are too long for the dialect."""
-    texts = split_rows(text)
-    cut = _cut_lines(texts, syntax.max_line_octets)
-    odd = drop_odd_blanks(text, texts, syntax)
-    octets = octets_of(text)
-    if len(octets.translate(None, _CONTROL_OCTETS)) == len(octets):  # a third of the time of a regex search
-        return RowTexts(texts, cut, frozenset(), odd)
-    control = (number for number, row in enumerate(texts, 1) if CONTROL_IN_ROW.search(row.partition("#")[0]))
-    return RowTexts(texts, cut, frozenset(control), odd)
+def read_lines(text: str, syntax: Syntax) -> Iterator[Line | None]:
+    """Yield the lines of a decoded file with the quirks of their text, and None for each blank row.
 
-
-def fields_of(texts: Iterable[str], first: int, syntax: Syntax) -> Iterator[FieldRow]:
-    """Yield number, name and value of each row that is not blank and not only a comment.
-
-    The lines of a RobotsTxt and the rows of an Outline both come from this function.
-
-    Args:
-        texts: the rows.
-        first: the number of the first row.
-        syntax: how rows are read.
+    A blank row ends a record in some dialects. Nothing is yielded for a row that only has a comment.
     """
-    # Field names repeat, so each spelling is stripped and looked up only once. Usual spellings are looked up in
-    # advance.
-    usual, others, bare = syntax.usual_names, dict[str, FieldName](), dict[str, FieldName]()
-    for number, row in enumerate(texts, first):
-        if "#" in row:
-            row = row[: row.index("#")]  # noqa: PLW2901 - RFC 9309 2.2: "#" starts a comment, anywhere in a line
-        spelling, colon, value = row.partition(":")
+    names: dict[str, FieldName] = {}  # most lines of a file have one of a few names
+    odd = "".join(blank for blank in syntax.odd_blanks if blank in text)
+    spaces, has_control = str.maketrans(odd, " " * len(odd)), CONTROL_IN_ROW.search(text) is not None
+    for number, row in enumerate(split_rows(text), 1):
+        read, is_cut = _cut(row, syntax.max_line_octets)
+        content, hash_sign, _ = read.partition("#")  # RFC 9309 2.2: "#" starts a comment, anywhere in a line
+        name, colon, value = content.partition(":")
+        marks: tuple[Quirk, ...] = (Quirk.LINE_CUT,) if is_cut else NO_QUIRKS
+        if has_control and CONTROL_IN_ROW.search(content) is not None:
+            marks = (Quirk.CONTROL_CHARACTER, *marks)
+        if odd and not content.isascii():
+            plain, stripped = name.translate(spaces), value.strip(BLANKS + odd)
+            if plain != name or stripped != value.strip(BLANKS):
+                name, value, marks = plain, stripped, (Quirk.ODD_BLANK, *marks)
         if colon:
-            name = usual.get(spelling) or others.get(spelling)
-            if name is None:
-                name = others[spelling] = syntax.name_of(spelling.strip(BLANKS))
-            yield number, name, value.strip(BLANKS)
-        elif spelling and (text := spelling.strip(BLANKS)):
-            named = _without_colon(number, text, syntax, bare)
-            yield (number, FieldName(text, "", _NO_SEPARATOR), "") if named is None else named
+            found = names.get(name) or names.setdefault(name, syntax.name_of(name.strip(BLANKS)))
+            value = value.strip(BLANKS)
+        elif words := name.strip(BLANKS):
+            found, value = _without_colon(words, syntax)
+        else:
+            if not hash_sign:
+                yield None
+            continue
+        spelling, field, quirks = found
+        yield Line(number, spelling, field, value, quirks + marks if marks else quirks)
 
 
-def lines_of(rows: RowTexts, syntax: Syntax) -> list[Line]:
-    """Return a Line for each row that is neither blank nor only a comment."""
-    lines = [
-        Line(number, name.spelling, name.field, value, name.quirks)
-        for number, name, value in fields_of(rows.texts, 1, syntax)
-    ]
-    marked = (rows.odd, Quirk.ODD_BLANK), (rows.control, Quirk.CONTROL_CHARACTER), (rows.cut, Quirk.LINE_CUT)
-    for numbers, quirk in marked:
-        for line in lines if numbers else ():
-            if line.number in numbers:
-                line.quirks += (quirk,)
-    return lines
+def _cut(row: str, most: int | None) -> tuple[str, bool]:
+    """Return the first ``most`` octets of a row, and whether it has more."""
+    if most is None or len(octets := octets_of(row)) <= most:
+        return row, False
+    return octets[:most].decode("utf-8", "surrogateescape"), True
+
+
+def _without_colon(words: str, syntax: Syntax) -> tuple[FieldName, str]:
+    """Return the name and the value of a row without a colon."""
+    spelling, _, value = words.replace("\t", " ").partition(" ")
+    value = value.strip(" ")
+    # As in google/robotstxt, the row must have exactly two words: "disallow / now" is prose.
+    if syntax.missing_colon and value and " " not in value:
+        _, field, quirks = syntax.name_of(spelling)
+        if field in syntax.fields:
+            return (spelling, field, (*quirks, Quirk.MISSING_COLON)), value
+    return (words, "", _NO_SEPARATOR), ""
 
 
 def split_rows(text: str) -> list[str]:
@@ -120,72 +99,9 @@ def split_rows(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def _cut_lines(rows: list[str], most: int | None) -> frozenset[int]:
-    """Cut rows to ``most`` octets in place; return the numbers of the rows that were longer."""
-    if most is None:
-        return frozenset()
-    long = [number for number, row in enumerate(rows, 1) if len(row) * _MAX_OCTETS_PER_CHARACTER > most]
-    cut = frozenset(number for number in long if len(octets_of(rows[number - 1])) > most)
-    for number in cut:
-        rows[number - 1] = octets_of(rows[number - 1])[:most].decode("utf-8", "surrogateescape")
-    return cut
-
-
-def drop_odd_blanks(text: str, rows: list[str], syntax: Syntax) -> frozenset[int]:
-    """Replace odd blanks around fields and values by spaces, in place; return the numbers of the changed rows.
-
-    Args:
-        text: the decoded file.
-        rows: its rows.
-        syntax: defines the odd blanks.
-    """
-    changed: list[int] = []
-    odd = [blank for blank in syntax.odd_blanks if blank in text]
-    blanks, spaces = BLANKS + "".join(odd), str.maketrans(dict.fromkeys(odd, " "))
-    for number, row in enumerate(rows, 1) if odd else ():
-        if row.isascii() or not any(blank in row for blank in odd):
-            continue
-        content, hash_sign, comment = row.partition("#")
-        name, colon, value = content.partition(":")
-        plain, stripped = name.translate(spaces), value.strip(blanks)
-        if plain != name or stripped != value.strip(BLANKS):
-            rows[number - 1] = plain + colon + stripped + hash_sign + comment
-            changed.append(number)
-    return frozenset(changed)
-
-
 def blank_lines(rows: Sequence[str]) -> list[int]:
     """Return the numbers of the blank lines, from 1; a line with a comment is not blank."""
     return [number for number, row in enumerate(rows, 1) if not row.strip(BLANKS)]
-
-
-def records(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each record, as indexes of rows. Blank lines separate the records."""
-    start = 0
-    for blank in blank_lines(texts):
-        if blank - 1 > start:
-            yield start, blank - 1
-        start = blank
-    if len(texts) > start:
-        yield start, len(texts)
-
-
-def _without_colon(number: int, text: str, syntax: Syntax, known: dict[str, FieldName]) -> FieldRow | None:
-    """Return the field of a row without a colon, or None."""
-    if not syntax.missing_colon:
-        return None
-    spelling, _, value = text.replace("\t", " ").partition(" ")
-    value = value.strip(" ")
-    # As in google/robotstxt, the row must have exactly two words: "disallow / now" is prose.
-    if not value or " " in value:
-        return None
-    name = known.get(spelling)
-    if name is None:
-        name = syntax.name_of(spelling)
-        if name.field not in syntax.fields:
-            return None
-        name = known[spelling] = FieldName(spelling, name.field, (*name.quirks, Quirk.MISSING_COLON))
-    return number, name, value
 
 
 def cut_at_line_end(body: bytes, limit: int) -> bytes:

@@ -71,31 +71,6 @@ NO_END: Final = 0xFFFF_FFFF
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 
 
-class FieldName(NamedTuple):
-    """A field name as a file spells it, and the field that it stands for.
-
-    All lines of a file with the same spelling share one FieldName.
-
-    Attributes:
-        spelling: the name as written, without surrounding blanks.
-        field: the field that the name stands for, in lower case.
-        quirks: quirks of the spelling.
-    """
-
-    spelling: str
-    field: str
-    quirks: tuple[Quirk, ...] = NO_QUIRKS
-
-
-def usual_spellings(name: str) -> tuple[str, ...]:
-    """Return the spellings of a field that nearly all files use; a dialect has one FieldName for each spelling."""
-    return (name, name.capitalize(), name.title(), name.upper())
-
-
-FieldRow = tuple[int, FieldName, str]
-"""(line number, name, value) of a row. A rule has this form until a rule set compiles it."""
-
-
 class Line:
     r"""A line of a robots.txt that is not blank and not only a comment.
 
@@ -108,7 +83,7 @@ class Line:
         name: field name as written, without surrounding blanks.
         field: the field that the name stands for, in lower case; empty without a field.
         value: the text after the colon, without comment and surrounding blanks.
-        quirks: quirks of the line.
+        quirks: quirks of the line: those of its text, then those that follow from its place or its value.
     """
 
     __slots__ = ("field", "name", "number", "quirks", "value")

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SHARED: Final = (tuple, str, bytes, int)
 _STEP: Final = 16  # memory is allocated in multiples of this many octets
+_LARGEST_SHARED: Final = 256  # CPython has one object for each smaller number
 
 
 def memory_of(objects: Iterable[object]) -> int:
-    """Return how many octets the objects take, without the objects that they refer to.
+    """Return how many octets the objects take, without the objects that they refer to; each object counts once."""
+    return sum([getsizeof(one) + _STEP - 1 & -_STEP for one in {id(one): one for one in objects}.values() if _own(one)])
 
-    Empty objects of the types of ``_SHARED`` count as 0, because all files share them.
-    """
-    return sum([getsizeof(item) + _STEP - 1 & -_STEP for item in objects if item or not isinstance(item, _SHARED)])
+
+def _own(item: object) -> bool:
+    """Whether the interpreter does not share an object among all that have such an object."""
+    if isinstance(item, int):
+        return item > _LARGEST_SHARED
+    return len(item) > 1 if isinstance(item, (str, bytes)) else item != ()

@@ -16,20 +16,19 @@ from politesse.origin import MAX_URL_LENGTH, url_text
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
-from politesse.robots.lexer import octets_of
-from politesse.robots.line import Quirk
+from politesse.robots.lexer import octets_of, read_lines
+from politesse.robots.line import NO_QUIRKS, Line, Quirk
 from politesse.robots.other_records import OtherRecords
-from politesse.robots.outline import outline_of
+from politesse.robots.outline import Outline
 from politesse.robots.pattern import PLAIN
 from politesse.robots.rule_sets import (
     ALLOW,
     NO_RULE_MATCH,
     ROBOTS_TXT_MATCH,
     Directives,
-    MostSpecific,
     MostSpecificRuleSet,
     RuleSet,
-    row_of,
+    line_of,
 )
 from politesse.verdict import Match, Reason, Rule, match_at
 
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
     from politesse._native import _core
     from politesse._native._core import Rules, WrittenRule
     from politesse.origin import Origin, StrOrURL
-    from politesse.robots.dialect import Traits
+    from politesse.robots.dialect import Matching, Traits
     from politesse.robots.line import Span
-    from politesse.robots.traits import Matching
 
 _BOUND_REACHED, _NO_RULE, _ROBOTS_TXT, _OTHER = -1, -2, -4, -6  # _native/module.c; OTHER: Python has to normalise it
 _ALLOWS, _AT_BOUND = 1, 2  # the lowest bits of the number of a rule that decides
@@ -52,7 +50,7 @@ IMPLEMENTATION: Final = "python" if core is None else "native"
 _NO_OTHERS: Final = OtherRecords()  # shared by all files without other records; never changed
 
 
-class NativeRuleSet(MostSpecific):
+class NativeRuleSet(RuleSet):
     """The rules in the compiled core; see the module.
 
     Args:
@@ -106,7 +104,7 @@ class NativeRuleSet(MostSpecific):
 
     def alone(self, rule: Rule) -> RuleSet:
         """See ``RuleSet.alone``; the reference decides."""
-        return MostSpecificRuleSet([row_of(rule)], Directives(), self._matching)
+        return MostSpecificRuleSet([line_of(rule)], Directives(), self._matching)
 
     def _rules_bytes(self) -> int:
         return self._rules.octets()
@@ -127,8 +125,8 @@ class NativeRuleSet(MostSpecific):
 
 def _remade(text: str, dialect: str, directives: Directives) -> RuleSet:
     """Return the rules of a copy; where the core is not built, the reference decides."""
-    traits = Dialect(dialect).traits
-    outline = native_outline(octets_of(text), traits) or outline_of(text, traits)
+    made = Dialect(dialect)
+    outline = native_outline(octets_of(text), made) or Outline(read_lines(text, made.traits.syntax), made.traits)
     return outline.rule_set(outline.binding(()), directives, None)
 
 
@@ -174,21 +172,22 @@ class NativeOutline:
 
 
 def _add(rows: Iterable[tuple[int, str, str, bool, bool]], others: OtherRecords, traits: Traits) -> None:
-    usual, name_of = traits.syntax.usual_names, traits.syntax.name_of
-    for number, spelling, value, has_control, in_group in rows:
-        row = number, usual.get(spelling) or name_of(spelling), value
-        others.add(row, has_control=has_control, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
+    for number, name, value, has_control, in_group in rows:
+        spelling, field, _ = traits.syntax.name_of(name)
+        line = Line(number, spelling, field, value, (Quirk.CONTROL_CHARACTER,) if has_control else NO_QUIRKS)
+        others.add(line, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
 
 
-def native_outline(octets: bytes, traits: Traits) -> NativeOutline | None:
+def native_outline(octets: bytes, dialect: Dialect) -> NativeOutline | None:
     """Return the outline of a file as the compiled core reads it, or None if the core does not support the dialect."""
-    made = _dialect(traits)
-    return None if made is None else NativeOutline(made.scan(octets), traits)
+    made = _dialect(dialect)
+    return None if made is None else NativeOutline(made.scan(octets), dialect.traits)
 
 
 @cache
-def _dialect(traits: Traits) -> _core.Dialect | None:
+def _dialect(dialect: Dialect) -> _core.Dialect | None:
     """Return a dialect for the compiled core, from the tables of the reference."""
+    traits = dialect.traits
     matching, syntax, grouping, form = traits.matching, traits.syntax, traits.grouping, traits.matching.form
     if core is None or form is None:
         return None

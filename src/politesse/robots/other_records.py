@@ -11,15 +11,14 @@ are named above it in its group. Sitemap, License and Clean-param are for all cr
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
-from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.text import has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import split, url_text
 from politesse.robots import crawl_directives
-from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Line, Quirk
+from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Quirk
 from politesse.robots.memory import memory_of
 from politesse.robots.pattern import matcher, normalise_pattern
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from politesse.origin import StrOrURL
-    from politesse.robots.line import FieldRow, Span
+    from politesse.robots.line import Line, Span
 
 _CLEAN_PARAM: Final = "clean-param"
 MAX_REJECTED: Final = 100
@@ -92,8 +91,7 @@ def _parse_clean_param(value: str) -> _CleanParam | None:
     return _CleanParam(known, matcher(pattern)) if known else None
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedSitemap:
+class RejectedSitemap(NamedTuple):
     """A Sitemap line whose value is not an absolute http(s) URL.
 
     >>> RejectedSitemap(line=3, value="/sitemap.xml", problem="has no scheme").line
@@ -172,8 +170,6 @@ def _problem_of(value: str) -> str:
     return ""
 
 
-Item = TypeVar("Item")
-
 DIRECTIVES: Final[dict[str, Callable[[str], crawl_directives.DirectiveValue | None]]] = {
     "crawl-delay": crawl_directives.parse_crawl_delay,
     "request-rate": crawl_directives.parse_request_rate,
@@ -182,86 +178,68 @@ DIRECTIVES: Final[dict[str, Callable[[str], crawl_directives.DirectiveValue | No
 }
 """Parser of the value of each directive; it returns None for an invalid value."""
 
-_number_of = itemgetter(0)
-_number_of_line = attrgetter("number")
+_number_of = attrgetter("number")
 
 
 class OtherRecords:
     """See the module.
 
     Attributes:
-        directives: (row number, typed value).
+        directives: lines with a valid value.
         usage: lines about the use of content; ``SiteUsage`` parses their values.
         sitemaps: the number and the value of each Sitemap line, as a text.
         licenses: License lines with an absolute URL.
         signals: Content-Signals before the first group.
-        quirks: maps row numbers to quirks that follow from the place or the value of the row.
     """
 
-    __slots__ = ("directives", "licenses", "quirks", "signals", "sitemaps", "usage")
+    __slots__ = ("directives", "licenses", "signals", "sitemaps", "usage")
 
     def __init__(self) -> None:
-        self.directives: list[tuple[int, crawl_directives.DirectiveValue]] = []
+        self.directives: list[Line] = []
         self.usage: list[Line] = []
         self.sitemaps: list[str] = []
         self.licenses: list[Line] = []
         self.signals: list[Line] = []
-        self.quirks: dict[int, Quirk] = {}
 
     @property
     def state_usage(self) -> bool:
         """Whether any row is about the use of content."""
         return bool(self.usage or self.licenses or self.signals)
 
-    def directives_in(self, span: Span) -> list[tuple[int, crawl_directives.DirectiveValue]]:
-        """Return the directives that bind a crawler."""
-        return rows_in(self.directives, span)
-
-    def usage_in(self, span: Span) -> list[Line]:
-        """Return the lines about the use of content that bind a crawler."""
-        return rows_in(self.usage, span, _number_of_line)
-
-    def add(self, row: FieldRow, *, has_control: bool, stray: Quirk | None) -> None:
-        """Add the next row.
+    def add(self, line: Line, *, stray: Quirk | None) -> None:
+        """Add the next line, or its quirk.
 
         Args:
-            row: a row with a field that the dialect reads.
-            has_control: whether the row has a control character, so that it binds no crawler (RFC 9309 3).
-            stray: the quirk for a row outside of groups; None if this row is in a group.
+            line: a line with a field that the dialect reads.
+            stray: the quirk for a line outside of groups; None if this line is in a group.
         """
-        number, name, value = row
-        if name.field == "sitemap":
-            self.sitemaps.append(f"{number} {value}")
-        elif name.field in _USAGE_FIELDS:
+        field = line.field
+        has_control = Quirk.CONTROL_CHARACTER in line.quirks  # RFC 9309 3: it binds no crawler
+        if field == "sitemap":
+            self.sitemaps.append(f"{line.number} {line.value}")
+        elif field in _USAGE_FIELDS:
             from politesse.usage.vocabulary import is_absolute_url  # noqa: PLC0415 - few files state preferences
 
-            line = Line(number, name.spelling, name.field, value)
-            if has_control or (name.field == LICENSE and is_absolute_url(value) is None):
-                self.quirks[number] = Quirk.INVALID_VALUE
+            if has_control or (field == LICENSE and is_absolute_url(line.value) is None):
+                line.quirks += (Quirk.INVALID_VALUE,)
+            elif field == LICENSE:
+                self.licenses.append(line)
+            elif stray is None:
+                self.usage.append(line)
+            elif field == CONTENT_SIGNAL and stray is Quirk.BEFORE_ANY_GROUP:
+                self.signals.append(line)
             else:
-                self._prefer(line, stray)
-        elif name.field in DIRECTIVES:
-            parsed = DIRECTIVES[name.field](value)
+                line.quirks += (stray,)
+        elif field in DIRECTIVES:
             if stray is not None:
-                self.quirks[number] = stray
-            elif parsed is None or has_control:
-                self.quirks[number] = Quirk.INVALID_VALUE
+                line.quirks += (stray,)
+            elif has_control or DIRECTIVES[field](line.value) is None:
+                line.quirks += (Quirk.INVALID_VALUE,)
             else:
-                self.directives.append((number, parsed))
-
-    def _prefer(self, line: Line, stray: Quirk | None) -> None:
-        """Add a line about the use of content."""
-        if line.field == LICENSE:
-            self.licenses.append(line)
-        elif stray is None:
-            self.usage.append(line)
-        elif line.field == CONTENT_SIGNAL and stray is Quirk.BEFORE_ANY_GROUP:
-            self.signals.append(line)
-        else:
-            self.quirks[line.number] = stray
+                self.directives.append(line)
 
 
-def rows_in(rows: list[Item], span: Span, number_of: Callable[[Any], int] = _number_of) -> list[Item]:
-    """Return those rows that are in a span. The given rows must be in the order of the file."""
+def lines_in(lines: list[Line], span: Span) -> list[Line]:
+    """Return those lines that are in a span. The given lines must be in the order of the file."""
     listed_at, end, *_ = span
-    return rows[bisect_left(rows, listed_at, key=number_of) : bisect_left(rows, end, key=number_of)]
+    return lines[bisect_left(lines, listed_at, key=_number_of) : bisect_left(lines, end, key=_number_of)]

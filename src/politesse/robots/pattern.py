@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from politesse._base.text import CONTROL, has_utf_8
 from politesse.errors import InvalidURL
 from politesse.origin import MAX_URL_LENGTH
-from politesse.robots.memory import memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -340,9 +339,9 @@ class PathPattern:
         return not self.segments and not self.anchored
 
     @property
-    def weight_bytes(self) -> int:
-        """Approximate memory that the pattern takes."""
-        return memory_of((self, self.segments, *[text for text in self._texts if len(text) > 1]))
+    def pieces(self) -> tuple[object, ...]:
+        """The objects that the pattern consists of, for the measure of its memory."""
+        return (self, self.segments, *self._texts)
 
     @property
     def _texts(self) -> tuple[str, ...]:
@@ -385,9 +384,9 @@ class _CutEscapes(PathPattern):
         self._digits = "".join([text[-1] if _CUT_BEHIND_A_DIGIT.search(text) is not None else _NONE for text in texts])
 
     @property
-    def weight_bytes(self) -> int:
+    def pieces(self) -> tuple[object, ...]:
         """See ``PathPattern``."""
-        return super().weight_bytes + memory_of((self._digits,))
+        return (*super().pieces, self._digits)
 
     @property
     def costs(self) -> tuple[int, int]:

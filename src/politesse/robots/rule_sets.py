@@ -3,10 +3,9 @@
 ::
 
     RuleSet                   what callers see
-    ├── MostSpecific          the most specific match decides (RFC9309, KOSTER_2019, GOOGLE)
-    │   ├── MostSpecificRuleSet     the reference; also a FlatRuleSet
-    │   └── NativeRuleSet           the compiled core (``native``)
+    ├── NativeRuleSet         the compiled core (``native``)
     └── FlatRuleSet           tries its rules one after the other; the first rule that matches decides
+        ├── MostSpecificRuleSet     the most specific match decides (RFC9309, KOSTER_2019, GOOGLE)
         ├── FirstMatchRuleSet       in the order of the file (KOSTER_1996, KOSTER_1994)
         │   └── SiteRuleSet         rules may be URLs (PERL)
         └── ConnerRuleSet           explicit paths before paths with stars (CONNER_2)
@@ -30,7 +29,7 @@ from politesse._base.constants import ROBOTS_TXT
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, split, target_of, url_text
 from politesse.robots import budget
-from politesse.robots.budget import NO_WORK, Meter, MostWork
+from politesse.robots.budget import Meter
 from politesse.robots.crawl_directives import (
     ALWAYS,
     VERSION_1,
@@ -40,7 +39,7 @@ from politesse.robots.crawl_directives import (
     TimeWindow,
     Version,
 )
-from politesse.robots.line import FieldName, FieldRow, rule_quirks, usual_spellings
+from politesse.robots.line import Line
 from politesse.robots.memory import memory_of
 from politesse.robots.other_records import SitemapLines
 from politesse.robots.pattern import (
@@ -57,8 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from politesse.origin import StrOrURL
+    from politesse.robots.dialect import Matching
     from politesse.robots.preferences import SiteUsage
-    from politesse.robots.traits import Matching
     from politesse.usage.model import Usage
 
 ALLOW: Final = "allow"
@@ -66,7 +65,6 @@ NO_RULE_MATCH: Final = WITHOUT_RULE[Reason.NO_RULE]
 ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
 
 _TRIED_AT_ONCE: Final = 50
-_LARGEST_SHARED: Final = 256  # CPython has one object for each smaller number
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
 _BYTES_PER_DIRECTIVE: Final = 136  # of a rate without its window, or of a window; measured in CPython 3.11
 
@@ -115,7 +113,7 @@ class RuleSet(ABC):
         precedence: a sentence that explains which of several matching rules decides.
     """
 
-    precedence: ClassVar[str]
+    precedence: ClassVar[str] = "the longest rule that matches decides, and at one length an Allow"
 
     __slots__ = (
         "__weakref__",
@@ -228,16 +226,20 @@ class RuleSet(ABC):
     def alone(self, rule: Rule) -> RuleSet:
         """Return a rule set that has only one of the ``rules``, and those that it implies."""
 
-    @abstractmethod
     def reach(self, rule: Rule) -> tuple[str, ...]:
         """Return the pieces of a rule's pattern, in order.
 
         ``rule`` matches each target in normal form that consists of the pieces, with any text between two pieces.
         """
+        pieces = rule.pattern.removesuffix("$").split("*")
+        return tuple(pieces) if rule.pattern.endswith("$") else (*pieces, "")
 
-    @abstractmethod
     def precedes(self, rule: Rule, other: Rule) -> bool:
         """Whether ``other`` never decides about a target that ``rule`` matches."""
+        if rule.pattern == other.pattern and rule.allow is other.allow:
+            return rule.line < other.line
+        longer = len(rule.pattern) - len(other.pattern)
+        return longer > 0 or (longer == 0 and rule.allow and not other.allow)
 
     @abstractmethod
     def _rules_bytes(self) -> int:
@@ -255,53 +257,47 @@ class _Flat(NamedTuple):
     """A rule that was put in order.
 
     Attributes:
-        row: the row of the rule.
+        line: the line of the rule.
         path: its path pattern in normal form.
         pattern: the path pattern as it is compared, or a text with which targets have to start.
     """
 
-    row: FieldRow
+    line: Line
     path: str
     pattern: PathPattern | str
 
 
-_NO_PATTERNS: Final[dict[int, PathPattern]] = {}  # most files share this dict; never changed
-
-
-class _Part:
+class _Part(NamedTuple):
     """Some rules that follow each other in the order of precedence.
 
     Attributes:
-        start: the place of the first of these rules.
         heads: the texts with which targets have to start.
-        least: the length of the shortest target that any of the rules matches.
         counts: whether each rule counts if it is undecided: all but an Allow with stars.
     """
 
-    __slots__ = ("counts", "heads", "least", "start")
+    heads: tuple[str, ...]
+    counts: bytes
 
-    def __init__(self, start: int, heads: tuple[str, ...], rules: Sequence[_Flat]) -> None:
-        patterns = [one.pattern for one in rules]
-        self.start: int = start
-        self.heads: tuple[str, ...] = heads
-        self.least: int = min([len(one) if isinstance(one, str) else one.octets for one in patterns])
-        self.counts: bytes = bytes(
-            [isinstance(one, str) or not one.segments or row[1].field != ALLOW for row, _, one in rules]
-        )
+    @classmethod
+    def of(cls, rules: Sequence[_Flat]) -> _Part:
+        """Return the part for rules."""
+        heads = [pattern if isinstance(pattern, str) else pattern.head for _, _, pattern in rules]
+        counts = [isinstance(one, str) or not one.segments or line.field != ALLOW for line, _, one in rules]
+        return cls(tuple(heads), bytes(counts))
 
 
 class FlatRuleSet(RuleSet):
     """A rule set that tries its rules in Python, in the order of precedence; see the module.
 
     Args:
-        rows: the rules, in the order of the file.
+        lines: the rules, in the order of the file; none of them is void.
         directives: the other lines.
         matching: how paths are compared.
         origin: the origin of the file, or None if unknown.
     """
 
     __slots__ = (
-        "_most_work",
+        "_allows",
         "_names",
         "_numbers",
         "_origin",
@@ -314,31 +310,24 @@ class FlatRuleSet(RuleSet):
     )
 
     def __init__(
-        self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
+        self, lines: Sequence[Line], directives: Directives, matching: Matching, origin: Origin | None = None
     ) -> None:
         super().__init__(directives, matching)
         self._origin = origin
         self._version = directives.version
         self._otherwise = NO_RULE_MATCH
-        rules = self._in_order(rows)
+        rules = self._in_order(lines)
         # Columns take a third of the memory of an object for each rule.
-        self._numbers = array("I", [one.row[0] for one in rules])
-        self._names = tuple([one.row[1] for one in rules])
+        self._numbers = array("I", [one.line.number for one in rules])
+        self._names = tuple([one.line.name for one in rules])
+        self._allows = bytes([one.line.field == ALLOW for one in rules])
+        self._values = tuple([one.line.value for one in rules])
         self._paths = tuple([one.path for one in rules])
-        values = tuple([one.row[2] for one in rules])
-        heads = tuple([one.pattern if isinstance(one.pattern, str) else one.pattern.head for one in rules])
-        # Most files have no wildcard, and each path in normal form: one tuple serves for all.
-        self._values = self._paths if values == self._paths else values
-        heads = self._paths if heads == self._paths else heads
-        parts = [slice(place, place + _TRIED_AT_ONCE) for place in range(0, len(rules), _TRIED_AT_ONCE)]
-        self._parts = tuple([_Part(part.start, heads[part], rules[part]) for part in parts])
-        patterns = {place: one.pattern for place, one in enumerate(rules) if isinstance(one.pattern, PathPattern)}
-        self._patterns = patterns or _NO_PATTERNS
-        wildcards = [pattern for pattern in patterns.values() if pattern.segments]
-        self._most_work = MostWork.of(wildcards) if wildcards else NO_WORK
+        self._parts = [_Part.of(rules[at : at + _TRIED_AT_ONCE]) for at in range(0, len(rules), _TRIED_AT_ONCE)]
+        self._patterns = {at: one.pattern for at, one in enumerate(rules) if isinstance(one.pattern, PathPattern)}
 
     @abstractmethod
-    def _in_order(self, rows: Sequence[FieldRow]) -> list[_Flat]:
+    def _in_order(self, lines: Sequence[Line]) -> list[_Flat]:
         """Return the rules that can match a target, in the order of precedence."""
 
     def judge(self, target: str) -> Match:
@@ -359,55 +348,38 @@ class FlatRuleSet(RuleSet):
 
     def _first(self, forms: tuple[str, ...]) -> tuple[int | None, bool]:
         """Return the place of the first rule that matches a target, and whether the budget was exceeded."""
-        if self._most_work.may_exceed(forms):
-            return self._first_within(Meter(forms, budget.BUDGET))
-        for place in self._candidates(forms):
+        meter = Meter(forms, budget.BUDGET)
+        for place in self._candidates(meter):
             pattern = self._patterns.get(place)
-            # The target starts with each prefix among the candidates.
-            if pattern is None or any(map(pattern.matches, forms)):
-                return place, False
-        return None, False
-
-    def _first_within(self, meter: Meter) -> tuple[int | None, bool]:
-        """Return the same within a budget; see ``budget``."""
-        for place in self._candidates(meter.forms, meter):
-            pattern = self._patterns.get(place)
-            if pattern is None or (not pattern.segments and pattern.matches(meter.forms[0])):
-                return place, meter.exhausted  # a literal costs nothing
+            if pattern is None or (not pattern.segments and pattern.matches(forms[0])):
+                return place, meter.exhausted  # a prefix or a literal costs nothing
             if not pattern.segments:
                 continue
             if not meter.exhausted and meter.matches(pattern):
                 return place, False
-            if meter.exhausted and not self._allows(place) and meter.may_match(pattern):
+            if meter.exhausted and not self._allows[place] and meter.may_match(pattern):
                 return place, True  # an undecided Disallow counts as matching
         return None, meter.exhausted
 
-    def _candidates(self, forms: Sequence[str], meter: Meter | None = None) -> Iterator[int]:
+    def _candidates(self, meter: Meter) -> Iterator[int]:
         """Yield the places of the rules with whose heads a target starts, in the order of precedence."""
-        target, other, longest = forms[0], forms[-1], max(map(len, forms))
-        for part in self._parts:
-            heads = part.heads
+        target, other = meter.forms[0], meter.forms[-1]
+        for number, (heads, counts) in enumerate(self._parts):
             # Most parts are skipped here: one call compares all their heads.
-            if longest < part.least or (
-                not target.startswith(heads) and (other is target or not other.startswith(heads))
-            ):
+            if not target.startswith(heads) and (other is target or not other.startswith(heads)):
                 continue
-            places: Iterator[tuple[int, str]] = enumerate(heads, part.start)
-            if meter is not None and meter.exhausted:
-                places = compress(places, part.counts)  # an undecided Allow does not count
+            places: Iterator[tuple[int, str]] = enumerate(heads, number * _TRIED_AT_ONCE)
+            if meter.exhausted:
+                places = compress(places, counts)  # an undecided Allow does not count
             for place, head in places:
                 # Only a head that ends within an escape may fit only the other form.
                 if target.startswith(head) or (other is not target and other.startswith(head)):
                     yield place
 
-    def _allows(self, place: int) -> bool:
-        return self._names[place].field == ALLOW
-
     def _match(self, place: int, *, bound_reached: bool = False) -> Match:
-        name = self._names[place]
         number, value, path = self._numbers[place], self._values[place], self._paths[place]
-        allow = name.field == ALLOW
-        rule = Rule(number, name.spelling, value, path, allow=allow)
+        allow = bool(self._allows[place])
+        rule = Rule(number, self._names[place], value, path, allow=allow)
         return Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, rule, bound_reached=bound_reached)
 
     @property
@@ -418,75 +390,48 @@ class FlatRuleSet(RuleSet):
 
     def alone(self, rule: Rule) -> RuleSet:
         """See ``RuleSet.alone``."""
-        return type(self)([row_of(rule)], Directives(version=self._version), self._matching, self._origin)
+        return type(self)([line_of(rule)], Directives(version=self._version), self._matching, self._origin)
 
     def _rules_bytes(self) -> int:
-        parts = [piece for part in self._parts for piece in (part, part.heads, part.counts)]
-        columns = (self._numbers, self._names, self._values, self._paths, self._parts, *parts)
-        # A path in normal form is its own value and head.
-        heads = [head for part in self._parts for head in part.heads]
-        texts = {id(text): text for texts in (self._values, self._paths, heads) for text in texts if len(text) > 1}
-        # All files share the names with usual spellings and the small numbers, so these do not count.
-        unusual = {id(name): name for name in self._names if name.spelling not in usual_spellings(name.field)}
-        names = [part for name in unusual.values() for part in (name, name.spelling)]
-        numbers = [number for number in self._patterns if number > _LARGEST_SHARED]
-        patterns = sum([pattern.weight_bytes for pattern in self._patterns.values()], getsizeof(self._patterns))
-        return memory_of((*{id(one): one for one in columns}.values(), *numbers, *texts.values(), *names)) + patterns
+        columns = (self._numbers, self._allows, self._names, self._values, self._paths, self._parts, self._patterns)
+        parts = [piece for part in self._parts for piece in (part, *part, *part.heads)]
+        texts = (*self._names, *self._values, *self._paths)
+        patterns = [piece for place, pattern in self._patterns.items() for piece in (place, *pattern.pieces)]
+        return memory_of((*columns, *parts, *texts, *patterns))
 
     def __len__(self) -> int:
         return len(self._paths)
 
 
-def row_of(rule: Rule) -> FieldRow:
-    """Return the row of a rule."""
-    return rule.line, FieldName(rule.field, ALLOW if rule.allow else "disallow"), rule.value
+def line_of(rule: Rule) -> Line:
+    """Return the line of a rule."""
+    return Line(rule.line, rule.field, ALLOW if rule.allow else "disallow", rule.value)
 
 
-class MostSpecific(RuleSet):
-    """The base class of the rule sets in which the most specific match decides."""
-
-    precedence: ClassVar[str] = "the longest rule that matches decides, and at one length an Allow"
-
-    __slots__ = ()
-
-    def reach(self, rule: Rule) -> tuple[str, ...]:
-        """See ``RuleSet.reach``."""
-        pieces = rule.pattern.removesuffix("$").split("*")
-        return tuple(pieces) if rule.pattern.endswith("$") else (*pieces, "")
-
-    def precedes(self, rule: Rule, other: Rule) -> bool:
-        """See ``RuleSet.precedes``."""
-        if rule.pattern == other.pattern and rule.allow is other.allow:
-            return rule.line < other.line
-        longer = len(rule.pattern) - len(other.pattern)
-        return longer > 0 or (longer == 0 and rule.allow and not other.allow)
-
-
-class MostSpecificRuleSet(FlatRuleSet, MostSpecific):
+class MostSpecificRuleSet(FlatRuleSet):
     """The most specific match decides: the reference for the compiled core (RFC 9309 2.2.2)."""
 
     __slots__ = ()
 
-    def _in_order(self, rows: Sequence[FieldRow]) -> list[_Flat]:
-        found: dict[str, FieldRow] = {}
-        for row in rows:
-            # RFC 9309 2.2: a path pattern starts with "/"; 5.1 uses "*.gif$". An empty Disallow has no effect.
-            if row[2].startswith(self._matching.leading):
-                _add(found, self._matching.normalise_pattern(row[2]), row)
+    def _in_order(self, lines: Sequence[Line]) -> list[_Flat]:
+        found: dict[str, Line] = {}
+        for line in lines:
+            if line.value:  # RFC 9309 2.2: an empty Disallow has no effect
+                _add(found, self._matching.normalise_pattern(line.value), line)
         if self._matching.implied_allow is not None:
-            for path, row in [(path, row) for path, row in found.items() if row[1].field == ALLOW]:
+            for path, line in [(path, line) for path, line in found.items() if line.field == ALLOW]:
                 implied = self._matching.implied_allow(path)
                 if implied is not None:
-                    _add(found, implied, row)
-        return sorted([_Flat(row, path, _cut(path)) for path, row in found.items()], key=_specific)
+                    _add(found, implied, line)
+        return sorted([_Flat(line, path, _cut(path)) for path, line in found.items()], key=_specific)
 
 
-def _add(found: dict[str, FieldRow], path: str, row: FieldRow) -> None:
+def _add(found: dict[str, Line], path: str, line: Line) -> None:
     known = found.get(path)
     # RFC 9309 2.2.2: "If an allow rule and a disallow rule are equivalent, then the allow rule SHOULD be used."
-    if known is None or (row[1].field == ALLOW and known[1].field != ALLOW):
-        found.pop(path, None)  # so that the rules stay in the order of the rows that count
-        found[path] = row
+    if known is None or (line.field == ALLOW and known.field != ALLOW):
+        found.pop(path, None)  # so that the rules stay in the order of the lines that count
+        found[path] = line
 
 
 def _cut(path: str) -> PathPattern | str:
@@ -499,14 +444,14 @@ def _cut(path: str) -> PathPattern | str:
 
 def _specific(rule: _Flat) -> tuple[int, bool, int, int, int]:
     """Sort the most specific rule first."""
-    (number, name, _), path, pattern = rule
+    line, path, pattern = rule
     # RFC 9309 2.2.2: "The most specific match is the match that has the most octets."
-    least = -len(path), name.field != ALLOW
+    least = -len(path), line.field != ALLOW
     # The standard leaves open which of several equally specific rules is named. Here, as in the compiled core, it is a
     # prefix, then a path with an anchor, then the first wildcard.
     if isinstance(pattern, str):
-        return (*least, 0, -len(pattern), number)
-    return (*least, 2, 0, number) if pattern.segments else (*least, 1, 0, number)
+        return (*least, 0, -len(pattern), line.number)
+    return (*least, 2, 0, line.number) if pattern.segments else (*least, 1, 0, line.number)
 
 
 class FirstMatchRuleSet(FlatRuleSet):
@@ -524,17 +469,14 @@ class FirstMatchRuleSet(FlatRuleSet):
         """See ``RuleSet.precedes``."""
         return rule.line < other.line
 
-    def _in_order(self, rows: Sequence[FieldRow]) -> list[_Flat]:
-        matching = self._matching
-        found: dict[str, FieldRow] = {}
-        for row in rows:
-            field, value = row[1].field, row[2]
-            if not value and field != ALLOW and matching.empty_disallow_ends:
+    def _in_order(self, lines: Sequence[Line]) -> list[_Flat]:
+        found: dict[str, Line] = {}
+        for line in lines:
+            if not line.value and self._matching.empty_disallow_ends:
                 break  # the empty path is a prefix of every target, so no later rule is reached
-            path = self._path(value)
-            if path and not rule_quirks(field, value, matching.leading):
-                found.setdefault(matching.normalise_pattern(path), row)
-        return [_Flat(row, path, path) for path, row in found.items()]
+            if path := self._path(line.value):
+                found.setdefault(self._matching.normalise_pattern(path), line)
+        return [_Flat(line, path, path) for path, line in found.items()]
 
     def _path(self, value: str) -> str:
         """Return the path of a rule from its value; empty without a path."""
@@ -551,12 +493,12 @@ class SiteRuleSet(FirstMatchRuleSet):
     __slots__ = ("_said",)
 
     def __init__(
-        self, rows: Sequence[FieldRow], directives: Directives, matching: Matching, origin: Origin | None = None
+        self, lines: Sequence[Line], directives: Directives, matching: Matching, origin: Origin | None = None
     ) -> None:
-        super().__init__(rows, directives, matching, origin)
-        # The rows are stored, because ``match`` compiles the rules again for the site of each URL.
-        unknown = origin is None and any(_has_authority(row[2]) for row in rows)
-        self._said = (rows, directives) if unknown else None
+        super().__init__(lines, directives, matching, origin)
+        # The lines are stored, because ``match`` compiles the rules again for the site of each URL.
+        unknown = origin is None and any(_has_authority(line.value) for line in lines)
+        self._said = (lines, directives) if unknown else None
 
     def match(self, url: StrOrURL) -> Match:
         """See ``RuleSet.match``."""
@@ -567,8 +509,8 @@ class SiteRuleSet(FirstMatchRuleSet):
         return type(self)(*self._said, self._matching, origin).judge(target)
 
     def _rules_bytes(self) -> int:
-        rows = () if self._said is None else self._said[0]
-        return super()._rules_bytes() + memory_of((rows, *rows, *[row[0] for row in rows]))
+        lines = () if self._said is None else self._said[0]
+        return super()._rules_bytes() + memory_of((lines, *lines, *[line.number for line in lines]))
 
     def _path(self, value: str) -> str:
         if value[:1] == "/" and value[:2] != "//":
@@ -630,25 +572,24 @@ class ConnerRuleSet(FlatRuleSet):
     def _is_general(self) -> bool:
         return self._version[0] == VERSION_1[0]
 
-    def _in_order(self, rows: Sequence[FieldRow]) -> list[_Flat]:
+    def _in_order(self, lines: Sequence[Line]) -> list[_Flat]:
         normalise = decode_prefix if self._is_general else self._matching.normalise_pattern
-        found: dict[tuple[str, str], FieldRow] = {}  # only the first of equal rules
-        for row in rows:
-            field, value = row[1].field, row[2]
-            if value and not rule_quirks(field, value, self._matching.leading):
-                found.setdefault((normalise(value), field), row)
-        denials = [(path, row) for (path, field), row in found.items() if field != ALLOW]
+        found: dict[tuple[str, str], Line] = {}  # only the first of equal rules
+        for line in lines:
+            if line.value:
+                found.setdefault((normalise(line.value), line.field), line)
+        denials = [(path, line) for (path, field), line in found.items() if field != ALLOW]
         if self._is_general:
-            return [_Flat(row, path, path) for path, row in denials]
-        allows = [(path, row) for (path, field), row in found.items() if field == ALLOW]
-        explicit = dict([*allows, *((path, row) for path, row in denials if (path, ALLOW) not in found)])
-        starred = [(path, row) for path, row in (*denials, *allows) if "*" in path]
-        closing = [(path, row) for path, row in allows if "*" in path] or ([] if denials else allows)
+            return [_Flat(line, path, path) for path, line in denials]
+        allows = [(path, line) for (path, field), line in found.items() if field == ALLOW]
+        explicit = dict([*allows, *((path, line) for path, line in denials if (path, ALLOW) not in found)])
+        starred = [(path, line) for path, line in (*denials, *allows) if "*" in path]
+        closing = [(path, line) for path, line in allows if "*" in path] or ([] if denials else allows)
         if closing:
-            path, (number, name, value) = closing[0]
-            self._otherwise = Match(Reason.NOT_ALLOWED, Rule(number, name.spelling, value, path, allow=True))
-        in_order = (*((path, row) for path, row in explicit.items() if "*" not in path), *starred)
-        return [_Flat(row, path, PathPattern(f"{path}$")) for path, row in in_order]
+            path, line = closing[0]
+            self._otherwise = Match(Reason.NOT_ALLOWED, Rule(line.number, line.name, line.value, path, allow=True))
+        in_order = (*((path, line) for path, line in explicit.items() if "*" not in path), *starred)
+        return [_Flat(line, path, PathPattern(f"{path}$")) for path, line in in_order]
 
 
 def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:

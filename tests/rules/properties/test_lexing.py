@@ -65,7 +65,7 @@ def _grouped(lines: Sequence[Line], blank: set[int], dialect: Dialect) -> Number
             group[0].append(line.number)
             ended = False
         elif line.field in grouping.rules:
-            if group is None and grouping.before_any_agent and not any(heads for heads, _ in groups):
+            if group is None and grouping.unnamed_group and not any(heads for heads, _ in groups):
                 groups = groups or [([], [])]
                 group = groups[0]
             if group is not None:
