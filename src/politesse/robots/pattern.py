@@ -41,25 +41,14 @@ is_plain: Final = re.compile(f"[{_KEPT}]{_UP_TO}").fullmatch
 PLAIN: Final = frozenset(octet for octet in range(128) if is_plain(chr(octet)))
 """The octets that are the same in every normal form."""
 
-match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#]*)").fullmatch
-"""Match a URL of which only the target, group 1, needs to be normalised."""
-
 _query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # the escapes of _QUERY_LITERALS
-is_plain_pattern: Final = re.compile(rf"[*{_KEPT}]*\$?").fullmatch
-"""Whether a pattern is already in normal form, except for runs of stars."""
 
-# All escapes of a word in another alphabet are one match. This makes decisions on lower-case escapes a quarter faster.
-_TO_CHANGE = re.compile(r"(?:%[89A-Fa-f][0-9A-Fa-f])++|%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
-_TO_CHANGE_IN_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}|[^*" + _KEPT + r"]", re.DOTALL)
-_TO_CHANGE_OR_FOLD = re.compile(r"%[0-9A-Fa-f]{2}|[^*$" + _KEPT + r"]", re.DOTALL)
-# Matches the texts to change in a pattern. A "%" without two hex digits stays, unless decoding the next escape would
-# complete it to an escape: "%%32%46" is the text "%2F", so its first "%" is escaped.
-_TO_CHANGE_BUT_BARE_PERCENT = re.compile(
-    r"%[0-9A-Fa-f]{2}|%(?=[0-9A-Fa-f]?%[0-9A-Fa-f]{2})|[^%*" + _KEPT + r"]", re.DOTALL
-)
-_TO_FOLD_BUT_BARE_PERCENT = re.compile(r"%[0-9A-Fa-f]{2}|[^%*$" + _KEPT + r"]", re.DOTALL)
+_TO_CHANGE = re.compile(r"%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
+# A "%" without two hex digits stays in a pattern, unless decoding the next escape would complete it to an escape:
+# "%%32%46" is the text "%2F", so its first "%" is escaped.
+_TO_CHANGE_IN_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}|%(?=[0-9A-Fa-f]?%[0-9A-Fa-f]{2})|[^%" + _KEPT + r"]", re.DOTALL)
+_TO_CHANGE_BUT_ESCAPES = re.compile(r"[^%*$" + _KEPT + r"]", re.DOTALL)
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})(?P<cut>[0-9A-Fa-f]?(?=\*|\Z))?")
-_TO_CHANGE_OR_KEEP = re.compile(r"[^%*$" + _KEPT + r"]", re.DOTALL)
 _DOT_SEGMENT = re.compile(r"/(?:\.|%2[Ee]){1,2}(?![^/])")
 _STARS = re.compile(r"\*+")
 _CUT_BEHIND_A_DIGIT = re.compile(r"%[013-9A-Fa-f](?=\*|\Z)")
@@ -69,25 +58,42 @@ _FIRST_WIDTH: Final = 64  # of the part of a target that is searched first for t
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
-def _replacements(decoded: frozenset[int]) -> Callable[[re.Match[str]], str]:
-    """Return a replacement function for re.sub. It replaces each octet or escape once, so no text is decoded twice."""
-    table = {chr(octet): f"%{octet:02X}" for octet in range(256)}
-    for high in "0123456789ABCDEFabcdef":
-        for low in "0123456789ABCDEFabcdef":
-            octet = int(high + low, 16)
-            table[f"%{high}{low}"] = chr(octet) if octet in decoded else f"%{octet:02X}"
+class _Changes(dict[str, str]):
+    """Maps each octet, and each escape, to its form; computed at the first use, because most are never used.
 
-    def replacement(matched: re.Match[str]) -> str:
-        text = matched[0]
-        return table[text] if len(text) <= len("%E9") else text.upper()  # escapes from %80 on stay escapes
+    Args:
+        decoded: the octets whose escapes are decoded; the other escapes get upper-case hex digits.
+        kept: other characters that stay.
+    """
 
-    return replacement
+    def __init__(self, decoded: frozenset[int], kept: str = "") -> None:
+        super().__init__({character: character for character in kept})
+        self._decoded = decoded
+
+    def __missing__(self, text: str) -> str:
+        octet = int(text[1:], 16) if len(text) > 1 else ord(text)
+        form = chr(octet) if len(text) > 1 and octet in self._decoded else f"%{octet:02X}"
+        self[text] = form
+        return form
+
+    def applied(self, text: str, to_change: re.Pattern[str] = _TO_CHANGE) -> str:
+        """Return a text in this form. Each octet or escape is replaced once, so no text is decoded twice."""
+        if is_plain(text) is not None:
+            return text
+        if not text.isascii():
+            # Latin-1 makes each octet one character. In a pattern, an octet that is not UTF-8 is a lone surrogate.
+            text = text.encode("utf-8", "surrogateescape").decode("latin-1")
+        return to_change.sub(lambda matched: self[matched[0]], text)
 
 
-_in_path = _replacements(_UNRESERVED)
-_in_query = _replacements(_UNRESERVED | _QUERY_LITERALS)
-_but_slash = _replacements(PLAIN - frozenset(b"/"))
-_upper_case = _replacements(frozenset())
+_in_path = _Changes(_UNRESERVED)
+_in_query = _Changes(_UNRESERVED | _QUERY_LITERALS)
+_in_pattern_path = _Changes(_UNRESERVED, "*")
+_in_pattern_query = _Changes(_UNRESERVED | _QUERY_LITERALS, "*")
+_but_slash = _Changes(PLAIN - frozenset(b"/"))
+_but_slash_and_star = _Changes(PLAIN - frozenset(b"/"), "*")
+_folded = _Changes(frozenset(), "*$")
+_folded_pattern = _Changes(frozenset(), "*$%")
 
 
 class TargetForm(NamedTuple):
@@ -119,9 +125,7 @@ def normalise_target(target: str) -> str:
             Clients send such characters in different ways.
     """
     path, question, query = _components(target)
-    if (path := _normalise(path, _TO_CHANGE, _in_path)) and "/." in path:
-        path = without_dot_segments(path)
-    return _bounded(path + question + _normalise(query, _TO_CHANGE, _in_query))
+    return _bounded(_without_dots(_in_path.applied(path)) + question + _in_query.applied(query))
 
 
 def decode_target(target: str) -> str:
@@ -134,18 +138,17 @@ def decode_target(target: str) -> str:
         InvalidURL: see ``normalise_target``.
     """
     path, question, query = _components(target)
-    path, query = _normalise(path, _TO_CHANGE, _but_slash), _normalise(query, _TO_CHANGE, _but_slash)
-    return _bounded((without_dot_segments(path) if "/." in path else path) + question + query)
+    return _bounded(_without_dots(_but_slash.applied(path)) + question + _but_slash.applied(query))
 
 
 def decode_prefix(value: str) -> str:
     """Return the path of a rule in the form of ``decode_target``; ``*`` and ``$`` are literal."""
-    return _normalise(value, _TO_CHANGE, _but_slash)
+    return _but_slash.applied(value)
 
 
 def decode_pattern(value: str) -> str:
     """Return a path pattern in the form of ``decode_target``; each run of ``*`` becomes one ``*``."""
-    return _STARS.sub("*", _normalise(value, _TO_CHANGE_IN_PATTERN, _but_slash))
+    return _STARS.sub("*", _but_slash_and_star.applied(value))
 
 
 def fold_target(target: str) -> str:
@@ -157,24 +160,22 @@ def fold_target(target: str) -> str:
     Raises:
         InvalidURL: see ``normalise_target``.
     """
-    path, question, query = _components(target)
-    return _as_sent(_normalise(path + question + query, _TO_CHANGE_OR_FOLD, _upper_case))
+    return _as_sent(_folded.applied("".join(_components(target))))
 
 
 def fold_pattern(value: str) -> str:
     """Return a path pattern in the form of ``fold_target``; ``*`` and ``$`` do not change."""
-    return _normalise(value, _TO_FOLD_BUT_BARE_PERCENT, _upper_case)
+    return _folded_pattern.applied(value)
 
 
 def keep_target(target: str) -> str:
     """Return a request target in the form of ``fold_target``, but with its escapes exactly as written."""
-    path, question, query = _components(target)
-    return _as_sent(_normalise(path + question + query, _TO_CHANGE_OR_KEEP, _upper_case))
+    return _as_sent(keep_prefix("".join(_components(target))))
 
 
 def keep_prefix(value: str) -> str:
     """Return the path of a rule in the form of ``keep_target``."""
-    return _normalise(value, _TO_CHANGE_OR_KEEP, _upper_case)
+    return _folded.applied(value, _TO_CHANGE_BUT_ESCAPES)
 
 
 def query_as_written(target: str) -> str | None:
@@ -187,7 +188,7 @@ def query_as_written(target: str) -> str | None:
     path, question, query = target.partition("#")[0].partition("?")
     if _query_escape(query) is None:
         return None
-    return normalise_target(path) + question + _normalise(query, _TO_CHANGE, _in_path)
+    return normalise_target(path) + question + _in_path.applied(query)
 
 
 def normalise_pattern(value: str) -> str:
@@ -196,20 +197,13 @@ def normalise_pattern(value: str) -> str:
     A trailing ``*`` or ``*$`` also stays: it does not change the matches, but its octets add to the length (RFC 9309
     2.2.2: the match with the most octets is the most specific).
     """
-    if is_plain(value) is not None:
-        return value  # four of five real patterns have no star, no anchor and no escape
-    anchored = value.endswith("$")
-    pattern = value.removesuffix("$")
-    if is_plain_pattern(value) is None:
-        path, question, query = pattern.partition("?")
-        pattern = (
-            _normalise(path, _TO_CHANGE_BUT_BARE_PERCENT, _in_path)
-            + question
-            + _normalise(query, _TO_CHANGE_BUT_BARE_PERCENT, _in_query)
-        )
-    if "**" in pattern:
-        pattern = _STARS.sub("*", pattern)
-    return pattern + "$" if anchored else pattern
+    path, question, query = value.removesuffix("$").partition("?")
+    pattern = (
+        _in_pattern_path.applied(path, _TO_CHANGE_IN_PATTERN)
+        + question
+        + _in_pattern_query.applied(query, _TO_CHANGE_IN_PATTERN)
+    )
+    return _STARS.sub("*", pattern) + ("$" if value.endswith("$") else "")
 
 
 def allowed_directory(pattern: str) -> str | None:
@@ -220,15 +214,6 @@ def allowed_directory(pattern: str) -> str | None:
     """
     directory, slash, page = pattern.rpartition("/")
     return f"{directory}{slash}$" if slash and page.startswith("index.htm") else None
-
-
-def _normalise(text: str, to_change: re.Pattern[str], change: Callable[[re.Match[str]], str]) -> str:
-    if is_plain(text) is not None:
-        return text
-    if not text.isascii():
-        # Latin-1 makes each octet one character. In a pattern, an octet that is not UTF-8 is a lone surrogate.
-        text = text.encode("utf-8", "surrogateescape").decode("latin-1")
-    return to_change.sub(change, text)
 
 
 def _components(target: str) -> tuple[str, str, str]:
@@ -245,9 +230,7 @@ def _components(target: str) -> tuple[str, str, str]:
     if not has_utf_8(target):
         raise InvalidURL(target, "holds a lone surrogate, which has no UTF-8 form")
     # The length is checked again, because escaping turns a character into up to twelve octets.
-    sent = _BEYOND_ASCII.sub(_escaped, target.partition("#")[0])
-    _check_octets(target, len(sent))
-    return sent.partition("?")
+    return _bounded(_BEYOND_ASCII.sub(_escaped, target.partition("#")[0]), target).partition("?")
 
 
 def _escaped(characters: re.Match[str]) -> str:
@@ -259,19 +242,16 @@ def has_dot_segments(path: str) -> bool:
     return _DOT_SEGMENT.search(path) is not None
 
 
-def _bounded(target: str) -> str:
-    """Return ``target`` unchanged.
+def _bounded(sent: str, target: str = "") -> str:
+    """Return ``sent`` unchanged.
 
     Raises:
-        InvalidURL: ``target`` exceeds MAX_URL_LENGTH.
+        InvalidURL: ``sent`` exceeds MAX_URL_LENGTH; the error names ``target``.
     """
-    _check_octets(target, len(target))
-    return target
-
-
-def _check_octets(target: str, octets: int) -> None:
-    if octets > MAX_URL_LENGTH:
-        raise InvalidURL(target, f"has a target of {octets} octets; {MAX_URL_LENGTH} are more than servers take")
+    if len(sent) > MAX_URL_LENGTH:
+        problem = f"has a target of {len(sent)} octets; {MAX_URL_LENGTH} are more than servers take"
+        raise InvalidURL(target or sent, problem)
+    return sent
 
 
 def _as_sent(target: str) -> str:
@@ -279,8 +259,11 @@ def _as_sent(target: str) -> str:
     path, question, query = target.partition("?")
     if has_dot_segments(path):
         path = _DOT_SEGMENT.sub(lambda matched: matched[0].replace("%2E", ".").replace("%2e", "."), path)
-        path = without_dot_segments(path)
-    return _bounded(path + question + query)
+    return _bounded(_without_dots(path) + question + query)
+
+
+def _without_dots(path: str) -> str:
+    return without_dot_segments(path) if "/." in path else path
 
 
 def without_dot_segments(path: str) -> str:
@@ -307,31 +290,43 @@ class PathPattern:
     A comparison never goes back: each segment is searched for after the previous segment, and if a segment is not
     found, the target does not match. So each octet of the target is compared at most once with each octet of a segment.
 
+    A text may end within an escape, in ``%`` and one hex digit. A target has two spellings of such a text: ``%4`` at
+    the end matches the start of an escape such as ``%4F``, and also the text ``%4``, which is ``%254`` in a target.
+    (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.)
+
     Args:
         form: a result of ``match_form``.
 
     Attributes:
-        head: the text before the first star; a target has to start with it.
-        segments: the texts after the stars; a literal, which is a pattern without a star, has none.
+        head: the text before the first star, without the digit of a cut escape; a target has to start with it.
+        segments: the texts after the stars, in the same way; a literal, which is a pattern without a star, has none.
+        digits: the digit of the cut escape at the end of each text, or a blank; empty if no escape is cut.
         anchored: whether the last text has to end the target.
         octets: the total length of all texts; no shorter target matches.
         costs: the number of segments, and the length of the longest. 17, and 16 octets more, for a segment that
             ends in a cut escape: its two spellings are searched for step by step.
     """
 
-    __slots__ = ("anchored", "head", "octets", "segments")
+    __slots__ = ("anchored", "digits", "head", "octets", "segments")
 
     def __init__(self, form: str) -> None:
-        head, *segments = form.removesuffix("$").split("*")
-        self.head: str = head
-        self.segments: tuple[str, ...] = tuple(segments)
+        texts = form.removesuffix("$").split("*")
+        is_cut = _CUT_BEHIND_A_DIGIT.search
+        # One str for all texts takes the least memory.
+        digits = "".join([text[-1] if is_cut(text) else _NONE for text in texts]) if "%" in form else ""
+        self.digits: str = digits if digits.strip(_NONE) else ""
+        if self.digits:
+            texts = [text.removesuffix(digit) for text, digit in zip(texts, digits, strict=True)]
+        self.head: str = texts[0]
+        self.segments: tuple[str, ...] = tuple(texts[1:])
         self.anchored: bool = form.endswith("$")
-        self.octets: int = len(head) + sum(map(len, segments))
+        self.octets: int = sum(map(len, texts))
 
     @property
     def costs(self) -> tuple[int, int]:
         """See the class."""
-        return len(self.segments), max(map(len, self.segments))
+        more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self.digits[1:]] or [0] * len(self.segments)
+        return len(more) + sum(more), max(map(add, map(len, self.segments), more))
 
     @property
     def is_prefix(self) -> bool:
@@ -341,16 +336,14 @@ class PathPattern:
     @property
     def pieces(self) -> tuple[object, ...]:
         """The objects that the pattern consists of, for the measure of its memory."""
-        return (self, self.segments, *self._texts)
-
-    @property
-    def _texts(self) -> tuple[str, ...]:
-        return (self.head, *self.segments)
+        return (self, self.digits, self.segments, self.head, *self.segments)
 
     def matches(self, target: str) -> bool:
         """Whether ``target``, in normal form, matches from its first octet (RFC 9309 2.2.2)."""
         if not target.startswith(self.head):
             return False
+        if self.digits:
+            return self._matches_cut(target)
         position, end, segments = len(self.head), len(target), self.segments
         if self.anchored:  # RFC 9309 2.2.3: "$" is the end of the pattern, and of the target
             if not segments:
@@ -367,38 +360,11 @@ class PathPattern:
             position += len(segment)
         return position <= end
 
-
-class _CutEscapes(PathPattern):
-    """A pattern with texts that end in ``%`` and one hex digit. A target has two spellings of such a text.
-
-    At the end of a text, ``%4`` matches the start of an escape such as ``%4F``, and also the text ``%4``, which is
-    ``%254`` in a target. (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.)
-    """
-
-    __slots__ = ("_digits",)
-
-    def __init__(self, form: str) -> None:
-        super().__init__(_CUT_BEHIND_A_DIGIT.sub("%", form))
-        texts = form.removesuffix("$").split("*")
-        # The hex digit at the end of each text, or a blank. One str for all texts takes the least memory.
-        self._digits = "".join([text[-1] if _CUT_BEHIND_A_DIGIT.search(text) is not None else _NONE for text in texts])
-
-    @property
-    def pieces(self) -> tuple[object, ...]:
-        """See ``PathPattern``."""
-        return (*super().pieces, self._digits)
-
-    @property
-    def costs(self) -> tuple[int, int]:
-        """See ``PathPattern``."""
-        more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self._digits[1:]]
-        return len(more) + sum(more), max(map(add, map(len, self.segments), more))
-
-    def matches(self, target: str) -> bool:
-        """See ``PathPattern.matches``."""
+    def _matches_cut(self, target: str) -> bool:
         if self.anchored and not target.endswith(self.segments[-1]):
             return False
-        head, *segments = [_spellings(text, digit) for text, digit in zip(self._texts, self._digits, strict=True)]
+        texts = (self.head, *self.segments)
+        head, *segments = [_spellings(text, digit) for text, digit in zip(texts, self.digits, strict=True)]
         position = max([len(spelling) for spelling in head if target.startswith(spelling)], default=-1)
         end = len(target)
         if self.anchored:
@@ -450,11 +416,8 @@ def match_form(pattern: str) -> str:
 def cut_at_stars(pattern: str) -> PathPattern:
     """Return a pattern, in normal form, as it is compared."""
     form = match_form(pattern)
-    if "%" in form and _BARE_PERCENT.search(form) is not None:
-        if "*" not in form:
-            form += "*"  # the pattern ends within an escape, which goes on in the target
-        if _CUT_BEHIND_A_DIGIT.search(form) is not None:
-            return _CutEscapes(form)
+    if "*" not in form and _BARE_PERCENT.search(form) is not None:
+        form += "*"  # the pattern ends within an escape, which goes on in the target
     return PathPattern(form)
 
 

@@ -47,7 +47,6 @@ from politesse.robots.pattern import (
     cut_at_stars,
     decode_prefix,
     is_plain,
-    match_simple_url,
     without_dot_segments,
 )
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
@@ -190,9 +189,7 @@ class RuleSet(ABC):
                 different ways.
             TypeError: ``url`` is neither a str nor a yarl.URL.
         """
-        text = url_text(url)
-        simple = match_simple_url(text)
-        return self.judge(target_of(text) if simple is None else simple[1])
+        return self.judge(target_of(url))
 
     def usage(self, url: StrOrURL) -> Usage | None:
         """Return the preferences about the use of a URL or target, or None if it may not be requested.
