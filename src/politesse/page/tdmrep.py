@@ -13,8 +13,9 @@ from typing import Final
 
 from politesse._base.text import has_utf_8
 from politesse.origin import StrOrURL, target_of
-from politesse.robots.budget import Meter, meter_of, metered_matcher
-from politesse.robots.pattern import normalise_pattern, normalise_target, query_as_written
+from politesse.robots.budget import USAGE_BUDGET, Meter, metered_matcher
+from politesse.robots.dialect import Dialect
+from politesse.robots.pattern import normalise_pattern
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_tdm_reservation
 
@@ -89,21 +90,20 @@ def tdmrep_usage(doc: TdmRep, target: StrOrURL) -> Usage:
         InvalidURL: the URL or target is invalid.
         TypeError: ``target`` is neither a str nor a yarl.URL.
     """
-    target = target_of(target, "target")
-    normal, written = normalise_target(target), query_as_written(target) if "?" in target else None
+    forms = Dialect.RFC9309.traits.matching.forms(target_of(target, "target"))
     if doc.fault:
         unread = f"could not be read: {doc.fault}"
         return Usage((Statement(None, Preference.UNSTATED, Mechanism.TDMREP, Place.TDMREP_JSON, unread),))
-    bearing = tuple(_bearing(doc.locations, normal, written))
+    bearing = tuple(_bearing(doc.locations, forms))
     return Usage(bearing, bearing[:1])
 
 
-def _bearing(locations: Sequence[Location], normal: str, written: str | None) -> Iterator[Statement]:
+def _bearing(locations: Sequence[Location], forms: Sequence[str]) -> Iterator[Statement]:
     """Yield the statements of the matching locations, within the bound on matching work.
 
     If the bound is reached, only the first remaining location that reserves rights counts as matching.
     """
-    meter = meter_of(normal, written)
+    meter = Meter(forms, USAGE_BUDGET)
     for place, one in enumerate(locations):
         if one.matches(meter):
             yield one.statement

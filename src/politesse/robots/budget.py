@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 BUDGET: Final = 2_500_000
 """Octets that one decision may compare."""
 
+USAGE_BUDGET: Final = BUDGET // 2
+"""Octets that the look-up of preferences on use may compare, which comes after a decision."""
+
 _PER_TRY: Final = 1_000
 _PER_SEGMENT: Final = 100
 _PASSED_AT_ONCE: Final = 2
@@ -111,8 +114,3 @@ def metered_matcher(pattern: str) -> Callable[[Meter], bool]:
     If the budget does not suffice, the predicate returns False, and the meter is exhausted.
     """
     return methodcaller("matches", cut_at_stars(pattern))
-
-
-def meter_of(normal: str, written: str | None) -> Meter:
-    """Return a meter that compares the forms of a target with Content-Usage paths, within half the budget."""
-    return Meter((normal,) if written is None else (normal, written), BUDGET // 2)

@@ -4,7 +4,7 @@ A parser returns a typed value, or None for an invalid value.
 
 A timetable has, for each minute of the day, the interval and whether a visit is permitted. A rule set makes its
 timetable once, so that a turn does not evaluate the lines again. A file of 500 KiB may have 30,000 such lines, but a
-day has only 1,440 minutes. So each minute is set once, beginning with the slowest rate.
+day has only 1,440 minutes. So each minute gets the slowest of its rates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from functools import reduce
-from operator import or_
+from operator import itemgetter, or_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.constants import DAY_S
@@ -27,13 +27,13 @@ _YEAR_S: Final = 365 * DAY_S  # a longer delay counts as a mistake: no crawl las
 # No valid value is longer; the bound also limits how long the patterns below can backtrack over blanks.
 _MAX_VALUE: Final = 100
 
+# Each pattern is compiled at its first use, because few files need one.
 # Ten digits of seconds are 300 years. More digits make no sense, and would make int() and float() slow.
-_DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
-_HHMM = r"([01][0-9]|2[0-3])([0-5][0-9])"
-_WINDOW_TEXT = rf"{_HHMM}[ \t]*(?:-|[ \t])[ \t]*{_HHMM}"
-_WINDOW = re.compile(_WINDOW_TEXT)
-_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?")
-_RATE = re.compile(rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW_TEXT})?")
+_DELAY: Final = r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})"
+_HHMM: Final = r"([01][0-9]|2[0-3])([0-5][0-9])"
+_WINDOW: Final = rf"{_HHMM}[ \t]*(?:-|[ \t])[ \t]*{_HHMM}"
+_VERSION: Final = r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?"
+_RATE: Final = rf"([0-9]{{1,10}})[ \t]*/[ \t]*([0-9]{{1,10}})[ \t]*([smhdSMHD]?)(?:[ \t]+{_WINDOW})?"
 _MINUTE_S: Final = 60.0
 _MINUTES: Final = 1_440
 _WHOLE_DAY: Final = (1 << _MINUTES) - 1
@@ -93,7 +93,7 @@ DirectiveValue = float | RequestRate | TimeWindow | str
 
 def parse_crawl_delay(value: str) -> float | None:
     """Parse ``Crawl-delay``: seconds, fractions allowed, 0 to a year of 365 days."""
-    if _DELAY.fullmatch(value) is None:
+    if re.fullmatch(_DELAY, value) is None:
         return None
     delay_s = float(value)
     return delay_s if delay_s <= _YEAR_S else None
@@ -101,7 +101,7 @@ def parse_crawl_delay(value: str) -> float | None:
 
 def parse_visit_time(value: str) -> TimeWindow | None:
     """Parse ``Visit-time``: ``HHMM-HHMM`` or ``HHMM HHMM``, UTC (Conner 2.0)."""
-    matched = _WINDOW.fullmatch(value) if len(value) <= _MAX_VALUE else None
+    matched = re.fullmatch(_WINDOW, value) if len(value) <= _MAX_VALUE else None
     return None if matched is None else _window(*matched.groups())
 
 
@@ -110,7 +110,7 @@ def parse_request_rate(value: str) -> RequestRate | None:
 
     Neither N nor T may be 0. T/N may be at most a year.
     """
-    matched = _RATE.fullmatch(value) if len(value) <= _MAX_VALUE else None
+    matched = re.fullmatch(_RATE, value) if len(value) <= _MAX_VALUE else None
     if matched is None:
         return None
     documents = int(matched[1])
@@ -130,7 +130,7 @@ VERSION_1: Final[Version] = (1, 0, 0)
 
 def parse_robot_version(value: str) -> Version | None:
     """Parse ``Robot-version``: ``2.0.0``, or the short form ``2.0`` of later texts (Conner 2.0)."""
-    matched = _VERSION.fullmatch(value)
+    matched = re.fullmatch(_VERSION, value)
     return None if matched is None else (int(matched[1]), int(matched[2]), int(matched[3] or 0))
 
 
@@ -211,16 +211,11 @@ def _minutes_of(window: TimeWindow) -> int:
 def _slowest(windows: dict[TimeWindow, float], always_s: float) -> list[float]:
     """Return, for each minute of the day, the longest interval that applies; an empty list without windows."""
     by_minute_s = [always_s] * _MINUTES if windows else []
-    free = _WHOLE_DAY
-    for window, interval_s in sorted(windows.items(), key=lambda item: -item[1]):
-        if interval_s <= always_s or not free:
-            break
-        filled = free & _minutes_of(window)
-        free ^= filled
-        while filled:
-            minute = filled.bit_length() - 1
-            by_minute_s[minute] = interval_s
-            filled ^= 1 << minute
+    for window, interval_s in sorted(windows.items(), key=itemgetter(1)):  # the slowest is the last, and stays
+        if interval_s > always_s:
+            start, end = window.start, window.end + 1
+            for first, after in [(start, end)] if start < end else [(start, _MINUTES), (0, end)]:
+                by_minute_s[first:after] = [interval_s] * (after - first)
     return by_minute_s
 
 

@@ -127,6 +127,15 @@ class Matching(NamedTuple):
     of_site: bool = False
     form: pattern.TargetForm | None = None
 
+    def forms(self, target: str) -> tuple[str, ...]:
+        """Return the forms of a request target with which rules are compared, the normal form first.
+
+        Raises:
+            InvalidURL: see ``RuleSet.match``.
+        """
+        normal, written = self.normalise_target(target), self.query_as_written(target)
+        return (normal,) if written is None else (normal, written)
+
 
 class Lifetimes(NamedTuple):
     """How long a response stays fresh, in seconds: by default, and at most.
@@ -397,12 +406,5 @@ _PERL: Final = Traits(
     outcomes=_RFC9309.outcomes._replace(forbidden_disallows=True),
 )
 
-_TABLE: Final[Mapping[str, Traits]] = {
-    Dialect.RFC9309.value: _RFC9309,
-    Dialect.GOOGLE.value: _GOOGLE,
-    Dialect.KOSTER_2019.value: _KOSTER_2019,
-    Dialect.KOSTER_1996.value: _KOSTER_1996,
-    Dialect.KOSTER_1994.value: _KOSTER_1994,
-    Dialect.CONNER_2.value: _CONNER_2,
-    Dialect.PERL.value: _PERL,
-}
+_ROWS: Final = (_RFC9309, _GOOGLE, _KOSTER_2019, _KOSTER_1996, _KOSTER_1994, _CONNER_2, _PERL)
+_TABLE: Final[Mapping[str, Traits]] = {row.matching.dialect: row for row in _ROWS}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from politesse.robots.crawl_directives import DirectiveValue, Version
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Quirk(StrEnum):
@@ -71,6 +69,7 @@ NO_END: Final = 0xFFFF_FFFF
 _VOID: Final = frozenset({Quirk.NO_LEADING_SLASH, Quirk.EMPTY_ALLOW, Quirk.CONTROL_CHARACTER})
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Line:
     r"""A line of a robots.txt that is not blank and not only a comment.
 
@@ -86,14 +85,11 @@ class Line:
         quirks: quirks of the line: those of its text, then those that follow from its place or its value.
     """
 
-    __slots__ = ("field", "name", "number", "quirks", "value")
-
-    def __init__(self, number: int, name: str, field: str, value: str, quirks: tuple[Quirk, ...] = NO_QUIRKS) -> None:
-        self.number: int = number
-        self.name: str = name
-        self.field: str = field
-        self.value: str = value
-        self.quirks: tuple[Quirk, ...] = quirks
+    number: int
+    name: str
+    field: str
+    value: str
+    quirks: tuple[Quirk, ...] = NO_QUIRKS
 
     def __repr__(self) -> str:
         quirks = "".join(f" {quirk}" for quirk in self.quirks)
@@ -127,6 +123,7 @@ that starts the next group, or NO_END; the name on the user-agent line; and the 
 group is written."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Group:
     r"""A run of user-agent lines, and the lines up to the next run.
 
@@ -145,23 +142,12 @@ class Group:
         version: the version of the standard in which the group is written, in dialects with versions.
     """
 
-    __slots__ = ("agents", "directives", "heads", "rules", "usage", "version")
-
-    def __init__(
-        self,
-        agents: dict[str, int],
-        heads: list[Line],
-        rules: list[Line],
-        directives: Sequence[tuple[int, Line, DirectiveValue]],
-        usage: Sequence[tuple[int, Line]],
-        version: Version,
-    ) -> None:
-        self.agents: dict[str, int] = agents
-        self.heads: list[Line] = heads
-        self.rules: list[Line] = rules
-        self.directives: list[tuple[int, Line, DirectiveValue]] = list(directives)
-        self.usage: list[tuple[int, Line]] = list(usage)
-        self.version: Version = version
+    agents: dict[str, int]
+    heads: list[Line]
+    rules: list[Line]
+    directives: list[tuple[int, Line, DirectiveValue]]
+    usage: list[tuple[int, Line]]
+    version: Version
 
     def __repr__(self) -> str:
         return f"<Group {', '.join(self.agents)}: {len(self.rules)} rules>"

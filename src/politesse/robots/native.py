@@ -81,9 +81,8 @@ class NativeRuleSet(RuleSet):
         if decided == _NO_RULE:
             return NO_RULE_MATCH
         if decided == _OTHER:
-            normal = self._matching.normalise_target(target)
-            written = self._matching.query_as_written(target) if "?" in target else None
-            decided = self._rules.decide_normal(normal, written)
+            forms = self._matching.forms(target)
+            decided = self._rules.decide_normal(forms[0], forms[1] if len(forms) > 1 else None)
         return self._match(decided)
 
     def _match(self, decided: int) -> Match:

@@ -127,15 +127,18 @@ class SitemapLines:
     @property
     def values(self) -> list[str]:
         """The values of all lines, including repeated values."""
-        return [line.partition(" ")[2] for line in self._listed.split("\n")] if self._listed else []
+        return [value for _, value in self._all()]
 
     @property
     def lines(self) -> tuple[tuple[int, str], ...]:
         """See the class."""
-        numbers = [int(line.partition(" ")[0]) for line in self._listed.split("\n")] if self._listed else []
-        # The lines are read backwards, so that the first line with a value overwrites later lines with the same value.
-        first = dict(zip(reversed(self.values), reversed(numbers), strict=True))
-        return tuple(sorted((number, value) for value, number in first.items()))
+        first: dict[str, int] = {}
+        for number, value in self._all():
+            first.setdefault(value, int(number))
+        return tuple((number, value) for value, number in first.items())
+
+    def _all(self) -> list[list[str]]:
+        return [line.split(" ", 1) for line in self._listed.split("\n")] if self._listed else []
 
     @property
     def weight_bytes(self) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.text import BLANKS
 from politesse.origin import target_of
-from politesse.robots.budget import Meter, meter_of, metered_matcher
+from politesse.robots.budget import USAGE_BUDGET, Meter, metered_matcher
 from politesse.robots.pattern import PLAIN
 from politesse.usage.model import License, Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_content_signal, parse_content_usage, statements
@@ -108,9 +108,7 @@ class SiteUsage:
 
     def _by_path(self, compiled: _Compiled, target: str) -> tuple[list[Statement], list[Statement]]:
         """Return the statements of all matching Content-Usage lines, and of those with the longest path."""
-        normal = self._matching.normalise_target(target)
-        written = self._matching.query_as_written(target) if "?" in target else None
-        meter = meter_of(normal, written)
+        meter = Meter(self._matching.forms(target), USAGE_BUDGET)
         matching: list[_UsageRule] = []
         refused = compiled.refused
         for place, rule in enumerate(compiled.rules):

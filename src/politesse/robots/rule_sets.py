@@ -22,7 +22,6 @@ from abc import ABC, abstractmethod
 from array import array
 from itertools import compress
 from operator import attrgetter
-from sys import getsizeof
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
 
 from politesse._base.constants import ROBOTS_TXT
@@ -65,7 +64,6 @@ ROBOTS_TXT_MATCH: Final = WITHOUT_RULE[Reason.ROBOTS_TXT]
 
 _TRIED_AT_ONCE: Final = 50
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
-_BYTES_PER_DIRECTIVE: Final = 136  # of a rate without its window, or of a window; measured in CPython 3.11
 
 _Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
 
@@ -149,15 +147,11 @@ class RuleSet(ABC):
             self.timetable = Timetable(self.request_rates, self.visit_times)
 
     def _beside_rules_bytes(self) -> int:
-        windows = len(self.visit_times) + sum([rate.window is not None for rate in self.request_rates])
-        return (
-            getsizeof(self)
-            + _BYTES_PER_DIRECTIVE * (len(self.request_rates) + windows)
-            + memory_of((self.comments, *self.comments))
-            + self.sitemap_lines.weight_bytes
-            + self.timetable.weight_bytes
-            + (0 if self.site_usage is None else self.site_usage.weight_bytes)
-        )
+        windows = [*self.visit_times, *(rate.window for rate in self.request_rates if rate.window is not None)]
+        values = [piece for value in (*self.request_rates, *windows) for piece in (value, *value)]
+        parts = (self.request_rates, self.visit_times, self.comments, *self.comments, self._sitemaps)
+        usage_bytes = 0 if self.site_usage is None else self.site_usage.weight_bytes
+        return memory_of((self, *parts, *values)) + self.timetable.weight_bytes + usage_bytes
 
     @property
     def sitemap_lines(self) -> SitemapLines:
@@ -235,8 +229,7 @@ class RuleSet(ABC):
         """Whether ``other`` never decides about a target that ``rule`` matches."""
         if rule.pattern == other.pattern and rule.allow is other.allow:
             return rule.line < other.line
-        longer = len(rule.pattern) - len(other.pattern)
-        return longer > 0 or (longer == 0 and rule.allow and not other.allow)
+        return (len(rule.pattern), rule.allow) > (len(other.pattern), other.allow)
 
     @abstractmethod
     def _rules_bytes(self) -> int:
@@ -329,11 +322,8 @@ class FlatRuleSet(RuleSet):
 
     def judge(self, target: str) -> Match:
         """See ``RuleSet.judge``; wildcards are also compared with the query as it was written."""
-        forms: tuple[str, ...] = (target,)
-        if is_plain(target) is None or "/." in target:
-            forms = (self._matching.normalise_target(target),)
-            if "?" in target and (written := self._matching.query_as_written(target)) is not None:
-                forms += (written,)
+        is_normal = is_plain(target) is not None and "/." not in target
+        forms = (target,) if is_normal else self._matching.forms(target)
         if forms[0] == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: "The /robots.txt URI is implicitly allowed."
         place, bound_reached = self._first(forms)
