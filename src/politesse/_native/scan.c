@@ -184,7 +184,7 @@ static bool has_control(po_text text)
     return at < text.length;
 }
 
-/* Cut the value of a user-agent line to the name of the crawler: see Grouping.name in politesse/robots/traits.py. */
+/* Cut the value of a user-agent line to the name of the crawler: see Grouping.name in politesse/robots/dialect.py. */
 static po_text crawler_of(const po_row *row, const po_syntax *syntax)
 {
     po_text name = {row->value.start, 0};

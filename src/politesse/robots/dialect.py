@@ -1,8 +1,9 @@
 """The table of all differences between the dialects of robots.txt; other modules never check for a dialect.
 
-Each dialect is a row. Each difference is a value, or a small pure function. ``Syntax`` defines how lines are read.
-``Grouping`` defines which group binds which crawler. ``Matching`` defines how paths are compared. ``rule_set`` decides
-which rule wins. ``Outcomes`` defines the meaning and the lifetime of each response to the request for robots.txt.
+The columns of the table stand first, then its rows. Each difference is a value, or a small pure function. ``Syntax``
+defines how lines are read. ``Grouping`` defines which group binds which crawler. ``Matching`` defines how paths are
+compared. ``rule_set`` decides which rule wins. ``Outcomes`` defines the meaning and the lifetime of each response to
+the request for robots.txt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A parsed robots.txt: finds the rules of a crawler quickly, and makes lines and groups on demand.
 
-The rules are made from the outline of the file (``politesse.robots.outline``). Lines and groups are made at the first
-access, for lint, explain and users.
+The rules are made from the outline of the file (``politesse.robots.outline``). The lists of all lines and groups are
+made at the first access, for lint, explain and users.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from politesse.robots.dialect import Dialect, Grouping
 from politesse.robots.lexer import CONTROL_IN_ROW, quirks_of, read_lines, utf_8_of
 from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, Line
 from politesse.robots.native import NativeOutline, native_outline
-from politesse.robots.other_records import DIRECTIVES, CleanParams, SitemapLines, lines_in
+from politesse.robots.other_records import CleanParams, SitemapLines, lines_in
 from politesse.robots.outline import Outline
 from politesse.robots.rule_sets import Directives, RuleSet
 
@@ -157,12 +157,7 @@ class RobotsTxt:
         """
         found, others = self._spans(agent), self._outline.others
         directives = Directives(
-            [
-                value
-                for span in found
-                for line in lines_in(others.directives, span)
-                if (value := DIRECTIVES[line.field](line.value)) is not None
-            ],
+            [value for span in found for _, value in others.directives_in(span)] if others.directives else (),
             found[-1][-1] if found else VERSION_1,
             self._outline.sitemaps,
             self._site_usage(found) if others.state_usage else None,

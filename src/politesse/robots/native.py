@@ -144,7 +144,7 @@ class NativeOutline:
         traits: the traits of its dialect.
 
     Attributes:
-        others: see ``Outline``, but without sitemaps and quirks.
+        others: see ``Outline``, but without sitemaps.
         sitemaps: see ``Outline``.
     """
 

@@ -209,6 +209,11 @@ class OtherRecords:
         """Whether any row is about the use of content."""
         return bool(self.usage or self.licenses or self.signals)
 
+    def directives_in(self, span: Span) -> list[tuple[Line, crawl_directives.DirectiveValue]]:
+        """Return the directives that bind a crawler, with their typed values."""
+        parsed = [(line, DIRECTIVES[line.field](line.value)) for line in lines_in(self.directives, span)]
+        return [(line, value) for line, value in parsed if value is not None]
+
     def add(self, line: Line, *, stray: Quirk | None) -> None:
         """Add the next line, or its quirk.
 

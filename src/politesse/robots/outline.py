@@ -93,12 +93,11 @@ class Outline:
             if Quirk.NAMES_NOBODY not in line.quirks and name not in agents:
                 agents[name] = len(agents)
                 listed.append(line.number)
-        directives = [(line, DIRECTIVES[line.field](line.value)) for line in lines_in(self.others.directives, whole)]
         return Group(
             agents,
             [line for line in heads if line.number],
             lines_in(self._rules, whole),
-            [(bisect_left(listed, line.number), line, value) for line, value in directives if value is not None],
+            [(bisect_left(listed, line.number), line, value) for line, value in self.others.directives_in(whole)],
             [(bisect_left(listed, line.number), line) for line in lines_in(self.others.usage, whole)],
             self._versions[group],
         )
