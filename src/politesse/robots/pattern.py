@@ -325,7 +325,9 @@ class PathPattern:
     @property
     def costs(self) -> tuple[int, int]:
         """See the class."""
-        more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self.digits[1:]] or [0] * len(self.segments)
+        if not self.digits:
+            return len(self.segments), max(map(len, self.segments))
+        more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self.digits[1:]]
         return len(more) + sum(more), max(map(add, map(len, self.segments), more))
 
     @property
