@@ -27,9 +27,9 @@ _YEAR_S: Final = 365 * DAY_S  # a longer delay counts as a mistake: no crawl las
 # No valid value is longer; the bound also limits how long the patterns below can backtrack over blanks.
 _MAX_VALUE: Final = 100
 
-# Each pattern is compiled at its first use, because few files need one.
 # Ten digits of seconds are 300 years. More digits make no sense, and would make int() and float() slow.
-_DELAY: Final = r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})"
+_DELAY = re.compile(r"(?:[0-9]{1,10}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})")
+# The other patterns are compiled at their first use, because few files need them.
 _HHMM: Final = r"([01][0-9]|2[0-3])([0-5][0-9])"
 _WINDOW: Final = rf"{_HHMM}[ \t]*(?:-|[ \t])[ \t]*{_HHMM}"
 _VERSION: Final = r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?"
@@ -93,7 +93,7 @@ DirectiveValue = float | RequestRate | TimeWindow | str
 
 def parse_crawl_delay(value: str) -> float | None:
     """Parse ``Crawl-delay``: seconds, fractions allowed, 0 to a year of 365 days."""
-    if re.fullmatch(_DELAY, value) is None:
+    if _DELAY.fullmatch(value) is None:
         return None
     delay_s = float(value)
     return delay_s if delay_s <= _YEAR_S else None

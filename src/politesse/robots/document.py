@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._base.checks import checked_names, wrong_type
 from politesse.robots.agents import checked_agent
 from politesse.robots.crawl_directives import VERSION_1
-from politesse.robots.dialect import Dialect, Grouping
+from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import CONTROL_IN_ROW, quirks_of, read_lines, utf_8_of
 from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, Line
 from politesse.robots.native import NativeOutline, native_outline
@@ -36,9 +36,9 @@ _FIRST_OCTETS: Final = 1024  # enough octets to see whether the file is a web pa
 
 
 @lru_cache(maxsize=100)
-def _token(grouping: Grouping, agent: str) -> str:
+def _token(dialect: Dialect, agent: str) -> str:
     """Return the name of a crawler. The result is cached, because a program uses the same few names for each file."""
-    return grouping.token(checked_agent(agent))
+    return dialect.traits.grouping.token(checked_agent(agent))
 
 
 class RobotsTxt:
@@ -224,9 +224,8 @@ class RobotsTxt:
 
     def _spans(self, agent: str | Sequence[str]) -> Sequence[Span]:
         """Return the groups that bind a crawler."""
-        grouping = self._traits.grouping
         names = (agent,) if isinstance(agent, str) else checked_names("agent", agent)
-        return self._names.binding([_token(grouping, name) for name in names])
+        return self._names.binding([_token(self.dialect, name) for name in names])
 
     @property
     def _names(self) -> Outline | NativeOutline:

@@ -47,8 +47,9 @@ def read_lines(text: str, syntax: Syntax) -> Iterator[Line | None]:
     names: dict[str, FieldName] = {}  # most lines of a file have one of a few names
     odd = "".join(blank for blank in syntax.odd_blanks if blank in text)
     spaces, has_control = str.maketrans(odd, " " * len(odd)), CONTROL_IN_ROW.search(text) is not None
+    most = syntax.max_line_octets
     for number, row in enumerate(split_rows(text), 1):
-        read, is_cut = _cut(row, syntax.max_line_octets)
+        read, is_cut = (row, False) if most is None else _cut(row, most)
         content, hash_sign, _ = read.partition("#")  # RFC 9309 2.2: "#" starts a comment, anywhere in a line
         name, colon, value = content.partition(":")
         marks: tuple[Quirk, ...] = (Quirk.LINE_CUT,) if is_cut else NO_QUIRKS
@@ -71,11 +72,10 @@ def read_lines(text: str, syntax: Syntax) -> Iterator[Line | None]:
         yield Line(number, spelling, field, value, quirks + marks if marks else quirks)
 
 
-def _cut(row: str, most: int | None) -> tuple[str, bool]:
+def _cut(row: str, most: int) -> tuple[str, bool]:
     """Return the first ``most`` octets of a row, and whether it has more."""
-    if most is None or len(octets := octets_of(row)) <= most:
-        return row, False
-    return octets[:most].decode("utf-8", "surrogateescape"), True
+    octets = octets_of(row)
+    return (row, False) if len(octets) <= most else (octets[:most].decode("utf-8", "surrogateescape"), True)
 
 
 def _without_colon(words: str, syntax: Syntax) -> tuple[FieldName, str]:

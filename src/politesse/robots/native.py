@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from politesse._native import _core
     from politesse._native._core import Rules, WrittenRule
     from politesse.origin import Origin, StrOrURL
-    from politesse.robots.dialect import Matching, Traits
+    from politesse.robots.dialect import FieldName, Matching, Traits
     from politesse.robots.line import Span
 
 _BOUND_REACHED, _NO_RULE, _ROBOTS_TXT, _OTHER = -1, -2, -4, -6  # _native/module.c; OTHER: Python has to normalise it
@@ -171,8 +171,9 @@ class NativeOutline:
 
 
 def _add(rows: Iterable[tuple[int, str, str, bool, bool]], others: OtherRecords, traits: Traits) -> None:
+    names: dict[str, FieldName] = {}
     for number, name, value, has_control, in_group in rows:
-        spelling, field, _ = traits.syntax.name_of(name)
+        spelling, field, _ = names.get(name) or names.setdefault(name, traits.syntax.name_of(name))
         line = Line(number, spelling, field, value, (Quirk.CONTROL_CHARACTER,) if has_control else NO_QUIRKS)
         others.add(line, stray=None if in_group else Quirk.BEFORE_ANY_GROUP)
 
