@@ -222,7 +222,7 @@ class OtherRecords:
             stray: the quirk for a line outside of groups; None if this line is in a group.
         """
         field = line.field
-        has_control = Quirk.CONTROL_CHARACTER in line.quirks  # RFC 9309 3: it binds no crawler
+        has_control = bool(line.quirks) and Quirk.CONTROL_CHARACTER in line.quirks  # RFC 9309 3: it binds no crawler
         if field == "sitemap":
             self.sitemaps.append(f"{line.number} {line.value}")
         elif field in _USAGE_FIELDS:
