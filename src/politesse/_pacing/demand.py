@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final
 from politesse._base.constants import DAY_S
 from politesse._http.freshness import retry_after_s
 from politesse._http.ratelimit import quota_fields, remaining_quota
-from politesse._pacing.host_state import BackoffRecord, BackoffSnapshot
+from politesse._pacing.host_state import BackoffRecord
 from politesse._pacing.pace import Closing, Pace, PacingOptions, Start, rates_hold_until, slower, visit_from
 from politesse._pacing.refusals import (
     SUCCESSES,
@@ -266,12 +266,9 @@ class Demand:
         self.refusal_s = max(self.refusal_s, refusal_s)
         self._learnt_mono = now_mono
 
-    def snapshot(self, now_mono: float, options: PacingOptions) -> BackoffSnapshot:
-        """Return a snapshot for the fleet."""
-        pace = self.start(Pace(0.0, Bound.FLOOR), (), now_mono, 0.0, options).pace
-        closed_s = max(0.0, self.closing.until_mono - now_mono)
-        backoffs = self.backoff_s, self.fetch_backoff_s, self.refusal_s
-        return BackoffSnapshot(pace.interval_s, *backoffs, closed_s, self.closing.bound_by)
+    def interval_s(self, now_mono: float, options: PacingOptions) -> float:
+        """Return the interval that the host's answers ask for, in seconds; 0 for none."""
+        return self.start(Pace(0.0, Bound.FLOOR), (), now_mono, 0.0, options).pace.interval_s
 
     def refusal(self, options: PacingOptions) -> Refusal | None:
         """Return the number of consecutive refusals, with the status and headers of the last refusal; or None."""

@@ -14,35 +14,15 @@ A request that was under way may have ended at any later time, so it counts as e
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
-
-from politesse.verdict import Bound
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from politesse.verdict import Bound
+
 SEVERAL: Final = ""
 _WRITTEN_LATER_S: Final = 60.0  # a state is stored within this time after it was noted, unless a clock was set
-
-
-class BackoffSnapshot(NamedTuple):
-    """The backoff of a host at one moment, for other processes of a fleet.
-
-    Attributes:
-        pace_s: the interval that the host's answers ask for, in seconds; 0 for none.
-        backoff_s: the backoff of pages, in seconds; 0 for none.
-        fetch_backoff_s: the backoff of robots.txt, in seconds; 0 for none.
-        refusal_s: the backoff after answers that mean REFUSED, in seconds; 0 for none.
-        closed_s: for how many seconds the host is still closed; 0 if the host is open.
-        closed_by: the reason of the closure.
-    """
-
-    pace_s: float = 0.0
-    backoff_s: float = 0.0
-    fetch_backoff_s: float = 0.0
-    refusal_s: float = 0.0
-    closed_s: float = 0.0
-    closed_by: Bound = Bound.BACKOFF
 
 
 @dataclass(frozen=True, slots=True)

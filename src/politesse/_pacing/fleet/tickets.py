@@ -436,12 +436,12 @@ class Tickets:
         for claim in self._claims.values():
             host, claim.closed_mono = claim.place, -inf
             if isinstance(host, Host):
-                told = host.demand.snapshot(now_mono, host.options)
-                if told.pace_s > HOLD_S and not claim.ended:
+                demand = host.demand
+                if demand.interval_s(now_mono, host.options) > HOLD_S and not claim.ended:
                     # Other processes may not know this interval; they only wait for their own.
                     claim.ended.append((0, now_mono, "asked"))
                     claim.answered_us = 0
-                if told.closed_s > 0.0:
+                if demand.closing.until_mono > now_mono:
                     self.link.post(claim)
             if claim.used or claim.ended:
                 self.link.post(claim)
@@ -494,8 +494,9 @@ class Tickets:
             if until_mono > now_mono and until_mono > closed_mono + AGREE_S:
                 closed_mono, closing = until_mono, f"{ceil((until_mono - now_mono) * us)} {closed_by.value}"
             if claim.answered_us is not None:
-                told = [f"{ceil(each_s * us)}" for each_s in demand.snapshot(now_mono, place.options)[:4]]
-                report = f"{' '.join(told)} {claim.answered_us}"
+                backoffs = demand.backoff_s, demand.fetch_backoff_s, demand.refusal_s
+                told = (ceil(each_s * us) for each_s in (demand.interval_s(now_mono, place.options), *backoffs))
+                report = f"{' '.join(map(str, told))} {claim.answered_us}"
         if wish is not None:
             claim.is_sent = True
             waited_s = 0.0 if claim.since_mono is None else now_mono - claim.since_mono
