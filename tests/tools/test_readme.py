@@ -30,9 +30,9 @@ async def test_readme_runs_as_written(tmp_path: Path) -> None:
     assert not found, "\n\n".join(found)
 
 
-def test_shortest_program_comes_first_with_its_output_and_its_server_then_what_replaces_two_clients() -> None:
+def test_shortest_program_comes_after_its_server_and_before_what_replaces_two_clients() -> None:
     blocks = [block for block in blocks_of("README.md", README) if "pip install" not in block.code]
-    program, text, server, httpx, scrapy = blocks
+    server, program, text, httpx, scrapy = blocks
     assert (program.is_program, program.text, server.is_server) == (True, text.code, True)
     assert (httpx.is_paste, scrapy.file) == (True, "spider.py")
 
