@@ -157,7 +157,7 @@ class RobotsTxt:
         """
         found, others = self._spans(agent), self._outline.others
         directives = Directives(
-            [value for span in found for _, value in others.directives_in(span)] if others.directives else (),
+            [value for span in found for _, value in others.directives_in(span)],
             found[-1][-1] if found else VERSION_1,
             self._outline.sitemaps,
             self._site_usage(found) if others.state_usage else None,
@@ -178,9 +178,7 @@ class RobotsTxt:
         binding, others = array("I"), self._outline.others
         for span in self._spans(agent):
             listed_at, end, *_ = span
-            binding.extend(
-                (end, len(lines_in(others.directives, span)), listed_at if lines_in(others.usage, span) else 0)
-            )
+            binding.extend((end, len(others.directives_in(span)), listed_at if lines_in(others.usage, span) else 0))
         return blake2b(binding, digest_size=16).digest()
 
     def groups_for(self, agent: str | Sequence[str]) -> list[Group]:

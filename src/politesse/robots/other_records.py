@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from politesse._base.text import has_utf_8
 from politesse.errors import InvalidURL
@@ -33,6 +33,9 @@ MAX_REJECTED: Final = 100
 """How many rejected lines are reported at most."""
 _UNFIT: Final = frozenset(" \t\\")
 _USAGE_FIELDS: Final = frozenset({CONTENT_USAGE, CONTENT_SIGNAL, LICENSE})
+
+
+Listed = TypeVar("Listed")
 
 
 class _CleanParam(NamedTuple):
@@ -181,14 +184,14 @@ DIRECTIVES: Final[dict[str, Callable[[str], crawl_directives.DirectiveValue | No
 }
 """Parser of the value of each directive; it returns None for an invalid value."""
 
-_number_of = attrgetter("number")
+_number_of: Callable[[Line], int] = attrgetter("number")
 
 
 class OtherRecords:
     """See the module.
 
     Attributes:
-        directives: lines with a valid value.
+        directives: lines with a valid value, and the value.
         usage: lines about the use of content; ``SiteUsage`` parses their values.
         sitemaps: the number and the value of each Sitemap line, as a text.
         licenses: License lines with an absolute URL.
@@ -198,7 +201,7 @@ class OtherRecords:
     __slots__ = ("directives", "licenses", "signals", "sitemaps", "usage")
 
     def __init__(self) -> None:
-        self.directives: list[Line] = []
+        self.directives: list[tuple[Line, crawl_directives.DirectiveValue]] = []
         self.usage: list[Line] = []
         self.sitemaps: list[str] = []
         self.licenses: list[Line] = []
@@ -211,8 +214,7 @@ class OtherRecords:
 
     def directives_in(self, span: Span) -> list[tuple[Line, crawl_directives.DirectiveValue]]:
         """Return the directives that bind a crawler, with their typed values."""
-        parsed = [(line, DIRECTIVES[line.field](line.value)) for line in lines_in(self.directives, span)]
-        return [(line, value) for line, value in parsed if value is not None]
+        return _within(self.directives, span, _number_of_directive) if self.directives else []
 
     def add(self, line: Line, *, stray: Quirk | None) -> None:
         """Add the next line, or its quirk.
@@ -241,13 +243,21 @@ class OtherRecords:
         elif field in DIRECTIVES:
             if stray is not None:
                 line.quirks += (stray,)
-            elif has_control or DIRECTIVES[field](line.value) is None:
+            elif has_control or (value := DIRECTIVES[field](line.value)) is None:
                 line.quirks += (Quirk.INVALID_VALUE,)
             else:
-                self.directives.append(line)
+                self.directives.append((line, value))
 
 
 def lines_in(lines: list[Line], span: Span) -> list[Line]:
     """Return those lines that are in a span. The given lines must be in the order of the file."""
+    return _within(lines, span, _number_of)
+
+
+def _within(listed: list[Listed], span: Span, number_of: Callable[[Listed], int]) -> list[Listed]:
     listed_at, end, *_ = span
-    return lines[bisect_left(lines, listed_at, key=_number_of) : bisect_left(lines, end, key=_number_of)]
+    return listed[bisect_left(listed, listed_at, key=number_of) : bisect_left(listed, end, key=number_of)]
+
+
+def _number_of_directive(directive: tuple[Line, object]) -> int:
+    return directive[0].number
