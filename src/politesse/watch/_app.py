@@ -1,9 +1,10 @@
 """The application: who may ask, the routes, the stream of events, the orders of watchers, and a server for it.
 
 Theory of operation. Each request passes ``_Watch.guard``, which asks four questions. Is the Host header a name of this
-server? (Otherwise a site whose name leads to this machine could read the answers: DNS rebinding.) Is the Origin header,
-if any, of this server? Without a token: does the request come from this machine? With a token: does the request have
-it? The page itself needs no token, because it says nothing about the crawl.
+server? (Otherwise a site whose name leads to this machine could read the answers: DNS rebinding.) Are the Origin header
+and, except for the page, the Sec-Fetch-Site header of this server, if any? Without a token: does the request come from
+this machine? With a token: does the request have it? The page itself needs no token, because it says nothing about the
+crawl.
 
 An event stream looks every two seconds, and sends what has changed. It ends when its reader has left, when the gate
 closes, or when the server ends.
@@ -100,7 +101,11 @@ def app(
     check_types({"queue": (queue, PoliteQueue), "token": (token, str)})
     if token is not None and not (token and token.isascii() and token.isprintable() and token == token.strip()):
         raise ConfigurationError("token: give printable ASCII characters, as secrets.token_urlsafe() returns them")
-    watch = _Watch(gate, queue, token, {name.lower() for name in checked_names("names", names)})
+    try:
+        known = {paced_host(name) for name in checked_names("names", names)}
+    except InvalidURL as error:
+        raise ConfigurationError(f"names: {error}") from error
+    watch = _Watch(gate, queue, token, known)
     application = web.Application(middlewares=[watch.guard])
     application.on_response_prepare.append(watch.add_headers)
     application.on_shutdown.append(watch.end)
@@ -246,6 +251,8 @@ class _Watch:
             raise web.HTTPForbidden(text=f"the request comes from another site, {origin!r:.200}")
         if not needs_token:
             return
+        if request.headers.get("Sec-Fetch-Site", "none").lower() not in {"none", "same-origin"}:
+            raise web.HTTPForbidden(text="the request comes from another site")  # it could not read the answer
         if self._authorization is None:
             if request.remote and not _is_loopback(request.remote):
                 raise web.HTTPForbidden(text="without a token, only this machine may read; see token= of app")

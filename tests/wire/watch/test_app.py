@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from io import BytesIO
 from pathlib import Path
@@ -595,6 +596,10 @@ async def test_a_request_of_another_site_is_refused(browser: Browser) -> None:
         order = {"action": "deny", "host": "a.example", "reason": "none"}
         async with browser.http.post(f"{browser.url}steer", json=order, headers=headers) as response:
             assert response.status == 403
+    for site, status in {"same-origin": 200, "none": 200, "same-site": 403, "cross-site": 403, "": 403}.items():
+        assert await browser.ask("statistics", status, **{"Sec-Fetch-Site": site})
+    async with browser.http.get(browser.url, headers={"Sec-Fetch-Site": "cross-site"}) as response:
+        assert response.status == 200  # a link to the page
 
 
 async def test_page_permits_its_own_script_and_style_only(browser: Browser) -> None:
@@ -641,6 +646,9 @@ async def test_arguments_that_are_not_valid_are_refused(gate: Gatekeeper) -> Non
         assert not token or token not in str(raised.value)
     with pytest.raises(ConfigurationTypeError):
         app(gate, names=[wrong, None])  # type: ignore[list-item]
+    for name in "*", "*.example", "http://crawler.example", "crawler.example:8900", "a b":
+        with pytest.raises(ConfigurationError, match=f"names: .*{re.escape(name)}"):
+            app(gate, names=[name])
     for arguments in ({"host": None}, {"host": 5}, {"port": None}, {"port": "80"}, {"port": True}):
         with pytest.raises(ConfigurationTypeError, match=next(iter(arguments))):
             await serve(gate, **arguments)
