@@ -271,11 +271,8 @@ class LocalPermit:
         hosts.waiting += 1
         try:
             host.join(self, now_mono)
-            if host.called is not self:
-                self.waited = True
-                if hosts.is_scoped or len(host.under_way) >= host.most or lane.start.ready_mono - now_mono > LONG_S:
-                    hosts.report_wait(self, now_mono)
             while True:
+                self._woken = loop.create_future()  # before ``advance``, which may call this waiter again
                 if host.called is self and not hosts.closed:
                     now_mono = hosts.monotonic()
                     # The task resumes later than it was called. An event that forbids the start takes the call back.
@@ -286,7 +283,10 @@ class LocalPermit:
                     host.advance(now_mono)
                 if self._error is not None:
                     raise self._error  # noqa: TRY301 - it ends the wait
-                self._woken = loop.create_future()
+                if not self.waited:
+                    self.waited = True
+                    if hosts.is_scoped or len(host.under_way) >= host.most or lane.start.ready_mono - now_mono > LONG_S:
+                        hosts.report_wait(self, now_mono)
                 await self._woken
         except BaseException:
             host.leave(self, hosts.monotonic())

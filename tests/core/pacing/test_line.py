@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from politesse import AgentView, Gatekeeper, HostPolicy, NotYet, PacingOptions, PoliteQueue
+from politesse.events import Event, LongWait
 from politesse.options import Limit, SharedPacer
 from politesse.testing import ManualClock, ScriptedFetcher, ScriptedResolver
 from tests.support.pacing import MIDNIGHT
@@ -145,3 +146,57 @@ async def test_polls_of_a_closed_host_leave_nothing(clock: ManualClock) -> None:
         finally:
             tracemalloc.stop()
     assert grown < 40_000
+
+
+# Clocks that change between two of their readings
+
+
+class RestlessClock(ManualClock):
+    """At the reading with a number, it shows another time; readings are counted from ``arm`` on."""
+
+    number = left = 0
+    for_one_reading_s = from_then_on_s = 0.0
+
+    def arm(self) -> None:
+        self.left = self.number
+
+    def _read(self) -> float:
+        self.left -= 1
+        if self.left != 0:
+            return 0.0
+        self._wall += self.from_then_on_s
+        self._monotonic += self.from_then_on_s
+        return self.for_one_reading_s
+
+    def wall(self) -> float:
+        shift_s = self._read()
+        return super().wall() + shift_s
+
+    def monotonic(self) -> float:
+        self._read()
+        return super().monotonic()
+
+
+@pytest.mark.parametrize("number", range(1, 25))
+async def test_a_wall_clock_that_is_set_back_for_a_moment_leaves_no_waiter_behind(number: int) -> None:
+    clock = RestlessClock(MIDNIGHT, autojump=True)
+    clock.number, clock.for_one_reading_s = number, -0.001
+    async with gate_of(clock, {SITE: "User-agent: *\nVisit-time: 0100-0200"}) as gate:
+        await gate.check(f"{SITE}/")
+        clock.call_later(3_599.9, clock.arm)
+        async with gate.turn(f"{SITE}/", max_wait_s=3_700.0):
+            assert clock.wall() == pytest.approx(MIDNIGHT + 3_600.0, abs=5.0)
+
+
+@pytest.mark.parametrize("number", range(1, 25))
+async def test_a_window_that_ends_while_a_turn_is_asked_for_makes_a_long_wait_that_is_told(number: int) -> None:
+    clock, told = RestlessClock(MIDNIGHT, autojump=True), list[Event]()
+    clock.number, clock.from_then_on_s = number, 1.0
+    async with gate_of(clock, {SITE: "User-agent: *\nVisit-time: 0000-0200"}) as gate:
+        await gate.check(f"{SITE}/")
+        clock.advance(7_259.5)  # the window has its last minute, too
+        gate.subscribe(told.append)
+        clock.arm()
+        async with gate.turn(f"{SITE}/"):
+            is_late = clock.wall() > MIDNIGHT + 20_000.0
+    assert any(isinstance(event, LongWait) for event in told) is is_late
