@@ -5,7 +5,7 @@ of rules. A Permission (``_gate/permission.py``) gives the other reasons, by ano
 integration of httpx gives POLICY_DENY for a name with only private addresses. The commands of the ledger sort reasons,
 too (``cli/ledger_command.py``). If a verdict with the reason may change later, add the reason to ``_GIVING_UP``
 (``queue/_results.py``). If such a verdict waits for robots.txt, add the reason also to ``DEFERRING`` (Scrapy's
-``_waits.py``). ``Verdict._because`` adds the words that depend on the verdict.
+``_downloader.py``). ``Verdict._because`` adds the words that depend on the verdict.
 """
 
 from __future__ import annotations

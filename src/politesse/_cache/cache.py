@@ -13,9 +13,9 @@ A flight passes through these steps. It ends in a new copy, unless the request i
     load -> the copy is still usable ------------------------------------+
       |                                                                  v
       +---> fetch -> ``advance`` (table of outcomes) -> save -> read the rules -> keep it, evict others -> answer
-      |       |                                                          ^
-      |       +-> refused: raised in all waiters, no copy is kept         |
-      +-------------> any other exception: the outcome of a fault of kind INTERNAL, and ComponentFailed
+      |       |                                                                   ^
+      |       +-> refused: raised in all waiters, no copy is kept                 |
+      +-> any other exception, at any step: a fault of kind INTERNAL, and ComponentFailed
 
 - Cancelling a waiter does not end the flight. ``shut`` ends all flights, and raises ClosedError in all waiters.
 - Waiters get the copy of their flight even if its lifetime is over already.
@@ -32,8 +32,8 @@ A flight passes through these steps. It ends in a new copy, unless the request i
   if the cache has room for one copy only. Without a store, the copies that were evicted last are held for a while, or
   many sites in a cache that is too small would be fetched again and again, each before the last copy was used.
 
-Each kind of file has a subclass of FileCache. The subclass overrides the hooks at the end of FileCache: how to fetch a
-file, how to read it, which events to publish.
+Each kind of file has a subclass of FileCache. The subclass overrides the hooks at the end of FileCache: how to read a
+file, which events to publish, what to close with the cache.
 """
 
 from __future__ import annotations
@@ -498,7 +498,7 @@ class RobotsCache(FileCache):
     dialect: Dialect
     reading: ReadingThreads
     fetches: int = field(default=0, init=False)
-    weight_bytes: int = field(default=0, init=False)  # as in FileCache; ``_rules`` adds the rules of new agents
+    weight_bytes: int = field(default=0, init=False)  # as in FileCache; ``_read`` adds the rules of new agents
     # By the digests of the files in the cache; all origins with a file share its rules.
     _file_rules: dict[bytes, FileRules] = field(default_factory=dict, init=False)
     _of_site: bool = field(init=False)  # whether the rules of a file depend on its site

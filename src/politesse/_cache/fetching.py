@@ -1,5 +1,9 @@
 """Fetches a file for the cache hop by hop, so that each hop is permitted, paced and limited.
 
+The parts, in the order of this file: ``Admission`` limits how many requests are under way; functions for a fetch, which
+the PageFetcher of ``_sites/files.py`` uses as well; ``RedirectTargets`` keeps the answers of the targets of redirects;
+``PacedFetcher`` fetches robots.txt.
+
 Thousands of sites of a hosting provider may redirect to one robots.txt. The first site requests the file, and the
 answer is kept for the other sites:
 
@@ -14,8 +18,8 @@ each other.
 ``Admission`` limits how many requests for files of sites are under way at once, so that slow hosts do not delay fast
 hosts. A place is the right to have a request under way. A request takes a place for one hop. Each request starts in one
 of the ``max_concurrent`` quick places. Requests that find no free place wait in one line for all hosts. A waiting
-request may hold the turn of its host. Each hop ends within the time limit of its fetcher, so two requests never wait
-for each other for ever.
+request may hold the turn of its host. In its place a request waits for no turn, and ends within the time limit of its
+fetcher. So two requests never wait for each other for ever.
 
 A server that accepts a connection and never answers would hold a quick place until the time limit. A hundred such
 servers would hold all places. So a request that has taken longer than ``_MOMENT_S`` loses its quick place if another
@@ -73,13 +77,12 @@ if TYPE_CHECKING:
     from politesse.clock import Clock, Timer
 
 CLOSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 1_000)})
-"""The statuses that may close a file."""
+"""The statuses of robots.txt or another file after which the pacer may close the host."""
 
 _TARGETS_BYTES: Final = 4 * 1024 * 1024  # limits the size of all kept answers; a larger answer is not kept
 _ANSWER_BYTES: Final = 1_500
 _ORIGIN_BYTES: Final = 150
-_SOON_S: Final = 2.0 * AGREE_S  # a host that opens so soon is waited for: a failure has to hold for longer
-
+_SOON_S: Final = 2.0 * AGREE_S  # a host that opens so soon is waited for: a failure would hold for at least as long
 
 _MOMENT_S: Final = 0.05  # most fetches of robots.txt end within this time
 _MIN_SLOW_S: Final = 1.0

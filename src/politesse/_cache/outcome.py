@@ -10,9 +10,10 @@ The *answer* of a Copy is the last definite answer (2xx, 4xx). Its *trouble* sta
     another 304                    kept                      unreachable, retry at R
     429, a host that is closed     kept                      too many requests, retry at R
     other 4xx, too many redirects  new, unavailable          none
-    the same, with a usable file   kept                      unavailable, retry at R
-    anything else, any fault       kept                      unreachable, retry at R
-    any status with a challenge    kept                      unreachable, retry at R
+    the same, in KOSTER_2019, and  kept                      unavailable, retry at R
+    the file is less than a day old
+    any other status or fault      kept                      unreachable, retry at R
+    a challenge, whatever status   kept                      unreachable, retry at R
 
     trouble             answer                                 means                until        refreshed behind
     none                fresh                                  the answer           it is stale  from 90 % of its life
@@ -26,7 +27,7 @@ The *answer* of a Copy is the last definite answer (2xx, 4xx). Its *trouble* sta
     unreachable         other, 30 days on, in some dialects    unavailable          R
     any                 none of these                          fetch
 
-The table follows RFC 9309. Dialect and options may change the meaning of 429 and of too many redirects. Dialect and
+The tables follow RFC 9309. Dialect and options may change the meaning of 429 and of too many redirects. Dialect and
 options also set how long an answer is used (``stale_s``), for how long after the first failure no answer is used
 (``closed_s``), and what trouble without an answer means after ``closed_s``.
 
@@ -465,7 +466,7 @@ def advance(copy: Copy, result: FetchResult, now: Moment, policy: AccessPolicy, 
         if answer is not None or copy.trouble is not None:
             copy = believed(copy, now.wall)
             answer = copy.answer
-        # draft-koster-rep-00 2.3.1.3: a file counts for 24 hours although robots.txt is unavailable.
+        # Only KOSTER_2019 (draft-koster-rep-00 2.3.1.3): a file counts for a day although robots.txt is unavailable.
         counts = (
             answer is not None
             and answer.result is AccessResult.SUCCESSFUL
@@ -533,8 +534,8 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
 def was_open(copy: Copy, now_wall: float, policy: AccessPolicy) -> bool:
     """Return whether a copy permitted requests for pages until its answer expired.
 
-    The age of the answer does not matter, because an answer may expire while a page waits for a Crawl-delay of a day.
-    If the host was idle for a long time, the request for robots.txt restarts the interval in any case.
+    The next fetch does not open such a site anew, however old the answer is: it may expire while a page waits for a
+    Crawl-delay of a day. After a long idle time, a fetch restarts the interval anyway (``Hosts.fetched``).
     """
     answer, trouble = copy.answer, copy.trouble
     if answer is None or answer.result is AccessResult.FORBIDDEN:
@@ -682,7 +683,8 @@ def _serves_until_wall(answer: DefiniteAnswer, trouble: Trouble, policy: AccessP
     if trouble.result is AccessResult.TOO_MANY_REQUESTS:
         return answer.fresh_until_wall
     if answer.result is not AccessResult.SUCCESSFUL:
-        return answer.confirmed_wall  # the absence of a file is not used beyond its lifetime
+        # In the past: while robots.txt is unreachable, an answer without a file does not count, even if it is fresh.
+        return answer.confirmed_wall
     if trouble.result is AccessResult.UNAVAILABLE:
         return answer.confirmed_wall + policy.outcomes.unavailable_copy_s
     # RFC 9309 2.4: a copy may be used beyond its lifetime while robots.txt is unreachable.

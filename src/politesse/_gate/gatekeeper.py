@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 class Gatekeeper(AsyncOnly, AgentView):
     r"""An async cache of robots.txt files, and the gate that crawl workers ask before each request.
 
-    A gatekeeper belongs to the event loop of its first use: in another event loop every method raises WrongEventLoop.
-    ``peek`` also works without an event loop. ``async with`` or ``aclose`` closes the gatekeeper.
+    A gatekeeper belongs to the event loop of its first use: in another one, the methods that ask about a site or set a
+    policy raise WrongEventLoop. ``peek`` also works without an event loop. ``async with`` or ``aclose`` closes the
+    gatekeeper.
 
     Example:
         >>> import asyncio

@@ -77,8 +77,8 @@ class Permission(Kept):
             could not be fetched.
         longest_s: the longest interval that ``pace`` states, in seconds; infinite if it depends on the time of day.
         floor_s: the least time between two requests of this gate to the host, in seconds.
-        offset_s: if the wall clock minus the monotonic clock is at most this, the wall clock was set back. Minus
-            infinity, so that no clock counts, if the copy names no time before which to send no request.
+        offset_s: if the wall clock minus the monotonic clock is at most this, the wall clock was set back. This matters
+            only for a copy with a ``not_before``; otherwise it is minus infinity, and the test never succeeds.
         is_plain: whether the copy alone decides, and demands nothing before a turn. If not, a denial may have a basis
             of its own, a 429 may close the host before a turn, and the stated pace may be too slow.
         is_allowing: whether URLs are allowed in spite of a match that denies: in report mode, except for private
@@ -114,10 +114,11 @@ class Permission(Kept):
         self.tdm_file: object = agent.tdm_file(origin) if agent.purposes else None
         self.is_allowing: bool = state.reports and not state.is_private(origin)
         self.longest_s: float = 0.0
-        is_stated = pace is not None and bool(pace.crawl_delay or pace.request_rates)
-        if pace is not None and (is_stated or pace.timetable.is_timed):
+        # Without Visit-time: it has no interval, so it never makes a pace too slow (``GateState.too_long_s``).
+        has_interval = pace is not None and bool(pace.crawl_delay or pace.request_rates)
+        if pace is not None and (has_interval or pace.timetable.is_timed):
             self.longest_s = inf if pace.timetable.is_timed else longest_stated_s((pace,))
-        self.is_plain: bool = not is_stated and not agent.purposes
+        self.is_plain: bool = not has_interval and not agent.purposes
         self.offset_s: float = _NEVER
         if source is not None and source.not_before is not None:
             self.is_plain, self.offset_s = False, source.fetched_wall - basis.confirmed_mono - AGREE_S

@@ -20,8 +20,8 @@ that follow redirects to each other's host cannot wait for each other.
 A verdict is made before the wait, and the wait may be long. The URL is judged again only if its permission is no longer
 current: the copy of robots.txt, the host policy, or a tdmrep.json that is enforced was replaced. The expiry of a copy
 during the wait does not count. Otherwise a robots.txt with a lifetime shorter than the pause of its host would
-postpone the turn for ever. The verdict is made again if the copy is older than a day (RFC 9309 2.4), or if a failure
-has expired, which permits pages only in report mode.
+postpone the turn for ever. The verdict is also made again if the copy is older than a day (RFC 9309 2.4), or stands for
+a failure that has expired. (Only in report mode does such a copy permit pages.)
 
     check -> wait -> current, copy younger than a day, no expired failure ----------------------> turn
                   -> new permission in the cache, with the same file --------------------------> turn
@@ -74,8 +74,8 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 class Turn:
     """Permission to make one request now. Use it with ``with`` or ``async with``; the end of the block ends the turn.
 
-    The task that enters the turn holds it: a second turn of the same host in this task raises TurnHeld. If the task
-    holds a turn for a URL, PoliteSession, PoliteTransport and RobotsMiddleware request the URL in this turn.
+    The task that enters the turn holds it. A task that holds all turns that a host grants at once gets TurnHeld for one
+    more. If the task holds a turn for a URL, PoliteSession, PoliteTransport and RobotsMiddleware request the URL in it.
 
     >>> import asyncio
     >>> from politesse import Gatekeeper
@@ -216,7 +216,7 @@ class Turn:
             if self._permit is not None:  # an ended turn holds no host
                 HELD.set(self._references)
         elif self._references is None:  # the task holds it by ``hold_later``
-            self._references = ()
+            self._references = ()  # entered; ``end`` has nothing to take out of ``HELD``
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -308,7 +308,7 @@ def held_turns() -> Sequence[Turn]:
 
 
 def holds_turn_at(host: str) -> bool:
-    """Return whether the current task holds a turn at a host: waiting for another turn there would deadlock."""
+    """Return whether the current task holds a turn at a host; to wait for another there may deadlock."""
     return any(Origin.of(turn.url).pacing_host == host for turn in held_turns())
 
 
@@ -436,8 +436,8 @@ class TurnWait(AsyncOnly, AbstractAsyncContextManager["Turn", None]):
         agent = self.agent
         if deadline_mono is None:
             return await agent.fetched(self._url)
-        # The fetch runs in a task, so that this wait can end early. The fetch of robots.txt then goes on, because other
-        # requests may wait for it.
+        # A task of its own, which is cancelled at the deadline. The cache itself goes on to fetch robots.txt, because
+        # other requests may wait for it.
         learning = asyncio.get_running_loop().create_task(agent.fetched(self._url))
         if not await ends_within(agent.clock, max(0.0, deadline_mono - agent.clock.monotonic()), learning):
             host = Origin.of(self._url).pacing_host

@@ -49,10 +49,10 @@ Where to change what:
 * A bound that closes the host: add it to ``CLOSINGS`` of ``verdict.py`` and to ``closings`` of ``state.lua``.
 * A new statement of robots.txt: add its name to ``_OTHER_FIELDS`` in ``robots/dialect.py``, and its parser to
   ``DIRECTIVES`` in ``robots/other_records.py``. ``RuleSet._obey`` keeps its value. Add the value to ``stated_pace`` and
-  ``longest_stated_s`` in ``pace.py``, and to ``is_stated`` of ``Permission.__init__``. A value that depends on the time
-  of day belongs in ``Timetable``, because ``Lane.record`` sets ``timed`` by the timetable only. Add the name of the
-  statement to ``Bound`` (``verdict.py``), and to ``WAITS_OF_SITE`` (``queue/_robots.py``), or the wait does not count
-  for ``max_wait_s``.
+  ``longest_stated_s`` in ``pace.py``, and to ``has_interval`` in ``Permission.__init__``. A value that depends on the
+  time of day belongs in ``Timetable``, because ``Lane.record`` sets ``timed`` by the timetable only. Add the name of
+  the statement to ``Bound`` (``verdict.py``), and to ``WAITS_OF_SITE`` (``queue/_dispatch.py``), or the wait does not
+  count for ``max_wait_s``.
 * A new scope: add its key to ``Hosts._key_of``, and its Limit to ``limits`` in ``Hosts.__init__``. Add the option to
   ``PacingOptions``: its field, ``key``, the checks and ``is_scoped``. Add the name to ``SCOPES`` in
   ``fleet/status.py``, and to ``_pacer`` in Scrapy's ``_settings.py``: spiders with different limits must not share a

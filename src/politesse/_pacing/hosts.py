@@ -28,9 +28,9 @@ Phases. A request is a LocalPermit from the call of ``start`` to its end::
 
 The rule of changes. Each event that may move a start ends in ``Host.changed``, which tells the memory, reckons all
 lanes, takes back a call that has become too early, and lets ``advance`` call the next waiter or set the timer. (With
-one request at a time, a start moves no other start before its end.) A lane keeps ``ready_mono`` for the short way.
-There it is infinite if the long way has to be taken: the time of day, a quota or a scope counts, or the host is being
-recalled.
+one request at a time, a start moves no other start before its end.) The short way of ``start``: nobody is in line, the
+host has room, and ``Lane.ready_mono`` is over. ``Lane.ready_mono`` is infinite if a start has to be reckoned anew: the
+time of day, a quota, a scope or a fleet counts, or the host is being recalled.
 
 The rule of the line. Waiters start in the order of arrival, with one exception: a later waiter may go first if it
 delays no earlier one. So its request, and then the interval of the earlier one, must fit into the time before the
@@ -122,8 +122,8 @@ class TurnRequest(NamedTuple):
         url: the URL, which is shown to requests that wait for this request; empty if it is unknown.
         min_delay_s: the shortest interval before this request that the gate permits. Gates with different values may
             share a pacer.
-        check_lines: a function that raises an error if the request must not wait. A pacer of several scopes calls the
-            function before the request waits, once the pacer knows the keys of all scopes. Other pacers never call it.
+        check_lines: raises an error if the request must not wait; or None. Called only by a pacer that ``is_scoped``,
+            when the keys of the request are known, and before it may join a line.
     """
 
     host: str
@@ -568,6 +568,7 @@ class Host:
         start = lane.start = demand.start(stated, timed, now_mono, now_wall, self.options)
         lane.is_volatile = bool(timed) or now_mono < demand.quota_until_mono
         if self.hosts.fleet is not None:
+            # This sets ``start``, ``is_volatile``, ``asks_mono`` and ``ahead_s`` of the lane, too.
             start = self.hosts.fleet.delayed(lane, start, now_mono, now_wall)
         lane.ready_mono = inf if lane.is_volatile or lane.scopes or self.recalling else start.ready_mono
         return start
@@ -646,7 +647,7 @@ class Host:
             if called.order > waiter.order:  # a waiter that joins again goes first
                 self.uncall()
                 self.advance(now_mono)
-        elif called.is_told:  # it was alone in line until now
+        elif called.is_told:  # if it was alone in line until now, it lapses sooner from now on
             if self._lapses_mono(called) <= now_mono:
                 self.leave(called, now_mono)
             else:
@@ -967,7 +968,7 @@ class Host:
             scope.look_soon()
 
     def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float) -> None:
-        """Add the state of an earlier process, ``passed_s`` seconds old; None if the state could not be read."""
+        """Add the state of an earlier process, None for no state; ``passed_s`` is its age, None if it is unreadable."""
         demand = self.demand
         if passed_s is None:
             demand.last_mono = now_mono  # a fault never makes a request too early: it counts as requested just now
@@ -980,7 +981,7 @@ class Host:
                 demand.recall(record, now_mono, self.options)
 
     def state(self, of: HostState) -> HostState:
-        """Return the state at the moment of ``of``, which names the process and the clock."""
+        """Return ``of``, which has the process and the time, with the state of this host filled in."""
         demand = self.demand
         return replace(
             of,
@@ -1296,7 +1297,7 @@ class Hosts:
     def try_start(self, request: TurnRequest, /) -> LocalPermit | NotYet:
         """Return a permit, or a NotYet with the time to ask again. Never waits; raises ClosedError.
 
-        In a fleet, only a callback that was called gets a permit: Redis cannot be asked here.
+        In a fleet, only a callback that was called, or a request of ``Host.asker``, gets one: Redis is not asked here.
         """
         if self.fleet is not None:
             self.fleet.link.check()
@@ -1334,7 +1335,7 @@ class Hosts:
         return permit
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
-        """Return the answer of ``try_start`` to each request. Never waits; raises ClosedError.
+        """Return the answer of ``try_start`` to each request, without a wait in line; raises ClosedError.
 
         In a fleet this waits for one answer of Redis to each request. Requests to different hosts share a round trip.
         """
@@ -1516,7 +1517,8 @@ class Hosts:
 
     async def closed_until(self, host: str, /) -> float | None:
         """Wait until ``host`` is recalled; return the Unix time until which it is closed, or None if it is open."""
-        key, was_open = await self.key(host) if self._is_by_address else self._key(host), not self.closed
+        key = await self.key(host) if self._is_by_address else self._key(host)
+        was_open = not self.closed  # if the pacer closes during the wait below, that raises; None would mean "open"
         if self.fleet is not None:
             with suppress(ConfigurationError):  # of a Redis that refuses this client: what this process knows counts
                 await self.fleet.asked(f"{self.options.key}:{key}")
@@ -1527,7 +1529,7 @@ class Hosts:
         if paced is not None and self.recalls is not None and was_open:
             await self.recalls.ended(paced)
             if self.recalls.is_closed:
-                raise ClosedError(f"the pacer was closed while it was recalled what {key} had asked for")
+                raise ClosedError(f"the pacer was closed before it had recalled what {key} had asked for")
         closure = self.closure(host)
         return None if closure is None else closure.not_before
 
@@ -1636,6 +1638,7 @@ class Hosts:
                     scope.last_mono = max(scope.last_mono, permit.started_mono)
                 for earlier, scope in zip(permit.scopes, scopes, strict=True):
                     scope.under_way[permit] = earlier.under_way.pop(permit)
+                # ``lane`` stays that of the earlier pacer: it is only asked for the stated pace, when an answer comes.
                 permit.lines, permit.paced, permit.scopes = self, host, tuple(scopes)
                 host.changed(now_mono)
         self.expiry.look()
@@ -1650,7 +1653,7 @@ class Hosts:
     # Called by hosts, lanes and permits
 
     def forget(self, host: Host, now_mono: float) -> None:
-        """Make a host idle."""
+        """Drop an idle host; the marks keep the time of its last request."""
         self.by_name.pop(host.name, None)
         self.marks.demands.pop(host.name, None)
         self.marks.requested.keep(host.name, host.demand.last_mono, now_mono)

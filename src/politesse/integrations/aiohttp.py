@@ -791,7 +791,7 @@ class PoliteSession(AsyncOnly):
         return PendingWebSocket(open_websocket(session, url, **given))
 
     async def page_directives(self, response: ClientResponse) -> PageDirectives:
-        """Return the directives of a page for the gate's own crawler; see ``page_directives`` of this package."""
+        """Return the directives of a page for the gate's own crawler; see the function ``page_directives``."""
         return await page_directives(response, self.gate)
 
     @property

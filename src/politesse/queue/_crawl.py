@@ -1,8 +1,8 @@
 """The loop that most crawlers write: take a turn, request its URL, handle the page, queue its links.
 
 Theory of operation. Each worker takes a turn from the queue. If the host has had ``max_pages_per_host`` pages, the
-worker skips the URL, and gives the turn back. Otherwise the worker settles the URL within the turn, in one of four
-ways:
+worker skips the URL, and gives the turn back. If visits under way may take the last places, it waits for one of them,
+and queues the URL again (``_visit_or_wait``). Otherwise it settles the URL within the turn, in one of four ways:
 
 - a redirect: the target is queued as a separate URL, so that no worker waits for a turn at the other host;
 - 429, 502, 503 or 504: the host is closed, and the URL is queued again; it has failed after ``_MAX_ATTEMPTS`` attempts;
@@ -11,9 +11,9 @@ ways:
   the URL has failed. But if the URL is marked as a sitemap file, the crawl queues the URLs of the file (``_sitemaps``).
 
 The crawl ends when ``join`` returns, or all workers have ended. Links and targets are queued before the turn of their
-page ends, so ``join`` does not return too soon. A worker ends when the queue is closed and empty, when ``max_time_s``
-is over, or when the number of workers exceeds the number of pages that ``max_pages`` still permits. So ``handle`` never
-gets more than ``max_pages`` pages.
+page ends, so ``join`` does not return too soon. A worker ends when the queue is closed and empty, after a stop (by the
+program, ``max_time_s`` or a signal), or when the number of workers exceeds the number of pages that ``max_pages`` still
+permits. So ``handle`` never gets more than ``max_pages`` pages.
 
 A crawl that is cancelled, or ends with an error, cancels its workers. If a worker is cancelled before its page is done,
 it queues the URL again. Only ``admit`` lets new URLs in: it looks each URL up in ``seen``. A URL that is queued again
@@ -388,7 +388,7 @@ class Crawl(Generic[Item, Response]):
         self._count("disallowed" if outcome == "disallowed" else "given_up", verdict.url, within_turn=False)
 
     def _count(self, count: str, url: str, *, within_turn: bool = True) -> None:
-        """Count a URL, and report progress. The turn of the URL has not ended, but it is no longer under way."""
+        """Count a URL, and report progress. The URL of the present turn no longer counts as under way."""
         self.counts[count] += 1
         if self.on_progress is not None:
             progress = CrawlProgress(

@@ -1,5 +1,16 @@
 """Takes URLs, hands out those of hosts that are ready, and refuses those that are denied: the core of PoliteQueue.
 
+The parts, in the order of this file::
+
+    HostPhase, HostEvent      the phases of a host, and the events that change them; read this first
+    QueuedUrl to HostQueue    the URLs that wait, of an origin and of a host; SitemapMark and Trail go with a URL
+    StallWatch                logs when a queue makes no progress
+    TimeSlice                 the time for sorting and refusing; a crawl has another one for its sitemap files
+    Patience                  how long to wait; Scrapy uses ``is_fetched_too_late``, too
+    RobotsPrefetcher          fetches robots.txt ahead of the workers
+    Dispatcher                takes URLs, hands them out and refuses them
+    QueueTurn                 the ``async with`` of one turn
+
 Theory of operation. ``hosts`` maps the name of each paced host to its HostQueue, which knows the next URL and the phase
 of the host (HostPhase). The hosts that are READY or GIVEN_UP stand in a FIFO line. ``workers`` is a FIFO of tasks that
 wait for a turn; when a host enters at the end of the line, one task wakes.
@@ -17,8 +28,9 @@ host gets its first turn after a wait in the line of the pacer, which asks Redis
 after an event at a host. ``try_take`` is one round of a worker, for a caller that must not wait: the request manager of
 Crawlee.
 
-A URL is also judged when it is put, if its robots.txt is known. After a fetch of robots.txt, all URLs of its origin are
-*sorted*: each URL is judged, and a denied URL is withdrawn from its host. A worker refuses a denied URL without a call
+A URL is also judged when it is put, if its robots.txt is known. After a fetch of robots.txt, the URLs of its origin are
+*sorted* if the file has changed or denies the first URL: each URL is judged, and a denied URL is withdrawn from its
+host. A worker refuses a denied URL without a call
 of the pacer, so the URL waits for no interval. Sorting ten thousand URLs of an origin takes some 100 ms, so all workers
 share one slice of time in which they sort and refuse. So twenty workers block the event loop no longer than one worker.
 Sorting is not final: each URL is judged again when it is refused or handed out.
@@ -87,18 +99,20 @@ _STALL_S: Final = 60.0
 _BATCH: Final = 100
 _MAX_NAMED: Final = 3
 _MAX_SITES: Final = 10_000  # at most this many logged sites are remembered
-_SLICE_S: Final = 0.002
-_AHEAD: Final = 100
-MAX_FETCHING: Final = 2_500  # above the limit of the cache: it gives up stalled servers only while fetches wait
+_SLICE_S: Final = 0.002  # of real time, in one round of the event loop
+_AHEAD: Final = 100  # how many origins are fetched before a worker needs them
+MAX_FETCHING: Final = 2_500  # more than Admission lets in by default: it gives up stalled servers only if others wait
 _SLOW_S: Final = 0.05
 _AGAIN_S: Final = 1.0  # a fetch whose task was cancelled is repeated after this pause
 _MAX_RELOADING: Final = 20
-_CLOSINGS: Final = 2  # after as many consecutive loads, the 429 or 503 is what its URLs wait for
-_CLOSING: Final = frozenset({Reason.TOO_MANY_REQUESTS, Reason.UNREACHABLE})
+_LEAST_CLOSINGS: Final = 2  # fewer loads of robots.txt in a row that ended in 429 or 503 do not count as a wait
+_CLOSED_BY_FILE: Final = frozenset({Reason.TOO_MANY_REQUESTS, Reason.UNREACHABLE})
 _MIN_LOOK_S: Final = 1.0  # a host is not tried more often than this, even with a small ``max_wait_s``
 _MIN_DEFERRAL_S: Final = 1.0  # a deferral is at least this long, so that a wall clock that jumps causes no busy loop
 
 CLOSURES: Final = CLOSINGS | {Bound.VISIT_TIME}
+"""The bounds by which a site is closed for a time."""
+
 WAITS_OF_SITE: Final = CLOSURES | {Bound.CRAWL_DELAY, Bound.REQUEST_RATE, Bound.ADAPTIVE}
 """The bounds by which a site makes its pages wait."""
 
@@ -122,8 +136,8 @@ class HostPhase(StrEnum):
         phase                    event                                          next phase
         EMPTY, UNKNOWN           URL_PUT, at an origin with its robots.txt      READY
                                  KNOWN: robots.txt was fetched and allows a     PACED, until the pacer calls
-                                 URL, or the host waits in the pacer's line, or
-                                 a turn is under way
+                                 URL; or a URL was put, and the host is in the
+                                 pacer's line or has a turn under way
         READY, GIVEN_UP          ASKED: a worker asks for a turn                IN_TURN
         any but READY, GIVEN_UP  NOT_YET, SHUT: the pacer refuses, for now      PACED, CLOSED
                                  REFUSED: a URL was denied or deferred, its     READY, in front
@@ -489,7 +503,7 @@ class Patience(Generic[Item]):
 
     def is_closed_too_long(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:
         """Return whether a URL that report mode allows waits too long, because its robots.txt closes the host."""
-        if not verdict.allowed or verdict.reason not in _CLOSING or origin_queue.closings < _CLOSINGS:
+        if not verdict.allowed or verdict.reason not in _CLOSED_BY_FILE or origin_queue.closings < _LEAST_CLOSINGS:
             return False
         since_wall = None if verdict.source is None else verdict.source.failing_since_wall
         return since_wall is not None and self._is_fetched_too_late(verdict, since_wall)
@@ -558,7 +572,7 @@ class RobotsPrefetcher(Generic[Item]):
     """Fetches robots.txt of queued origins ahead of the workers, and again after a deferral.
 
     Theory of operation. A blocked origin is in one of three collections. ``unfetched`` is a FIFO of origins whose fetch
-    has not started. ``fetching`` maps the task of each fetch to its origin; the result of the task is the verdict.
+    has not started. ``fetching`` maps the task of each fetch to its origin; the result of the task is a Judged.
     ``_deferred`` maps origins whose robots.txt is unreachable, or was answered with 429, to the end of the deferral
     and to the timer that moves them back to ``unfetched``. Each step is O(1).
 
@@ -652,7 +666,7 @@ class RobotsPrefetcher(Generic[Item]):
         origin_queue.blocked = False
         if origin_queue.urls:  # otherwise the program has given them up meanwhile
             verdict, _, _ = task.result()
-            origin_queue.closings = origin_queue.closings + 1 if verdict.reason in _CLOSING else 0
+            origin_queue.closings = origin_queue.closings + 1 if verdict.reason in _CLOSED_BY_FILE else 0
             is_deferred = self.defer(origin_queue, verdict)
             # The cache may evict the file before a worker has asked, or a failure before the next fetch counts it.
             origin_queue.held = task.result() if is_deferred or origin_queue.reloads else None
@@ -728,7 +742,7 @@ class Dispatcher(Generic[Item]):
         failure: the error after which no more turns come; None before it.
         stalls: logs when the queue makes no progress.
         refused: how many URLs were refused.
-        given_up: how many of the refused URLs were given up because of a wait.
+        given_up: how many of the refused URLs were given up; see ``is_given_up``.
         consumers: the tasks that have taken a turn.
         crawl: the running crawl, which admits new URLs and notes each refusal; None without a crawl.
         journal: records each change; None for no journal.
@@ -1303,7 +1317,7 @@ class Dispatcher(Generic[Item]):
         origin_queue, host = queued.origin_queue, queued.origin_queue.host
         origin_queue.closings = 0
         self._agent.counted(turn.verdict)
-        if origin_queue.deferral is not None or self.given_up:
+        if origin_queue.deferral is not None or self.given_up:  # without ``given_up``, no site was logged
             self._note_answer(queued)
         self.under_way[queued.number] = queued.url
         if self.journal is not None:
