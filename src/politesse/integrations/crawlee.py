@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
-    from politesse.queue._dispatch import QueuedUrl
+    from politesse.queue._hosts import QueuedUrl
     from politesse.verdict import Verdict
 
 _LOGGER: Final = logging.getLogger("politesse.integrations.crawlee")

@@ -3,8 +3,9 @@
 The modules of this folder::
 
     _queue.py           PoliteQueue: the methods for users
-    _dispatch.py        takes URLs, hands them out and refuses them: the hosts with their phases, their robots.txt, and
-                        how long to wait; has the theory of operation
+    _dispatch.py        takes URLs, hands them out and refuses them; fetches robots.txt ahead, and decides how long to
+                        wait; has the theory of operation
+      _hosts.py         the phases of a host, with their table, and the URLs that wait
     _journal.py         keeps the queue for the next run; has the theory of operation
     _crawl.py           ``PoliteQueue.crawl``: the loop over the queue, and its counts
       _sitemaps.py      puts sitemap files, and queues their URLs

@@ -47,7 +47,8 @@ from politesse._base.text import counted, described, printable, printable_traceb
 from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ClosedError, InvalidURL, StoreError
 from politesse.origin import MAX_URL_LENGTH, Origin, StrOrURL, url_text
-from politesse.queue._dispatch import LOGGER, TimeSlice, Trail
+from politesse.queue._dispatch import TimeSlice
+from politesse.queue._hosts import LOGGER, Trail
 from politesse.queue._results import (
     MAX_LOSSES,
     CrawlPage,
@@ -78,7 +79,8 @@ if TYPE_CHECKING:
 
     from politesse._gate.turn import Turn
     from politesse._gate.view import AgentView
-    from politesse.queue._dispatch import Dispatcher, QueuedUrl
+    from politesse.queue._dispatch import Dispatcher
+    from politesse.queue._hosts import QueuedUrl
     from politesse.queue._web import CrawlClient, Limits, Seen
     from politesse.verdict import Bound, Verdict
 
@@ -327,7 +329,8 @@ class Crawl(Generic[Item, Response]):
                 is_final = visit.target is None and visit.status not in BUSY_STATUSES
                 if is_final and mark is not None:
                     async with self.client.body(response) as body:
-                        await SitemapReader(self, queued, mark).read(visit.status, body)
+                        parts = self.agent, self.dispatcher, self.limits, self.admit, self.counts, self.time_slice
+                        await SitemapReader(*parts, queued, mark).read(visit.status, body)
                 elif is_final:
                     visit.is_handed = True
                     self._places -= 1

@@ -46,7 +46,7 @@ from politesse._base.checks import check_priority
 from politesse._base.text import counted, described, shortened
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.origin import Origin
-from politesse.queue._dispatch import LOGGER, SitemapMark, Trail
+from politesse.queue._hosts import LOGGER, SitemapMark, Trail
 from politesse.queue._web import DIGEST_OCTETS, SeenUrls, digest_of, normal_form
 from politesse.stores._sqlite_file import Locked, Part, SqliteFile, held_file
 from politesse.stores.sqlite import path_at
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
-    from politesse.queue._dispatch import QueuedUrl
+    from politesse.queue._hosts import QueuedUrl
     from politesse.queue._results import Item
 
     # A URL that is left from an earlier run: its number, the URL, its item, its priority and its trail.

@@ -13,7 +13,8 @@ from politesse._gate.view import AgentView
 from politesse.errors import ConfigurationError, StoreError
 from politesse.origin import paced_host
 from politesse.queue._crawl import Crawl, record_writer
-from politesse.queue._dispatch import LOGGER, Dispatcher, QueueTurn, described, statistics_of
+from politesse.queue._dispatch import Dispatcher, QueueTurn, described, statistics_of
+from politesse.queue._hosts import LOGGER
 from politesse.queue._results import Item, QueueStatistics
 from politesse.queue._signals import SignalStop
 from politesse.queue._sitemaps import put_sitemaps
@@ -125,6 +126,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         self._dispatcher: Dispatcher[Item] = Dispatcher(
             gate, on_disallowed, max_unreachable_s, max_wait_s, max_refusals, journal, retry_failed, maxsize
         )
+        self._crawl: Crawl[Item, Any] | None = None
 
     async def __aenter__(self) -> Self:
         await self._dispatcher.ready()
@@ -299,7 +301,7 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                 ``stop_on_error``.
         """
         dispatcher = self._dispatcher
-        if dispatcher.crawl is not None:
+        if self._crawl is not None:
             raise ConfigurationError(f"{self!r} is being crawled: wait for the end of that crawl, or use another queue")
         limits = Limits(depth, allow, deny, max_pages_per_host, max_time_s)
         check_types({"stop_on_signals": (stop_on_signals, bool)}, required=True)
@@ -307,7 +309,8 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         with record_writer(out) as write, stopping.block() if stop_on_signals else nullcontext():
             client = client_of(web, self._gate)
             given = handle, workers, seen, max_pages, on_progress, on_error, stop_on_error
-            crawl = dispatcher.crawl = Crawl(self._gate, dispatcher, client, limits, write, *given)
+            crawl = self._crawl = Crawl(self._gate, dispatcher, client, limits, write, *given)
+            dispatcher.admit, dispatcher.note_refusal = crawl.admit, crawl.note_refusal
             try:
                 report = await crawl.run()
                 await dispatcher.flush()
@@ -316,15 +319,15 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
                     await dispatcher.flush()
                 raise
             finally:
-                dispatcher.crawl = None
+                self._crawl = dispatcher.admit = dispatcher.note_refusal = None
             if stopping.received and not report.stopped_by:  # the signal came during the last step
                 report = replace(report, stopped_by=signal.Signals(stopping.received).name)
         return report
 
     def _end_by_signal(self, number: int) -> None:
-        if self._dispatcher.crawl is not None:
+        if self._crawl is not None:
             name = signal.Signals(number).name
-            self._dispatcher.crawl.stop(name)
+            self._crawl.stop(name)
             self.note(f"{name}: no more requests begin, and the pages under way are finished")
 
     async def join(self) -> None:
@@ -361,13 +364,13 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         The other URLs stay in the queue, and a later crawl continues with them. Without a crawl, nothing happens.
         """
         self._gate.state.check_loop()
-        if self._dispatcher.crawl is not None:
-            self._dispatcher.crawl.stop("stop")
+        if self._crawl is not None:
+            self._crawl.stop("stop")
 
     @property
     def is_stopping(self) -> bool:
         """Whether a crawl is running that begins no more requests, because of ``stop``, ``max_time_s`` or a signal."""
-        return self._dispatcher.crawl is not None and bool(self._dispatcher.crawl.stopped_by)
+        return self._crawl is not None and bool(self._crawl.stopped_by)
 
     def give_up(self, host: str, reason: str) -> int:
         """Refuse all URLs that wait at a host, in the journal as well.
@@ -403,8 +406,8 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
         check_types({"text": (text, str)}, required=True)
         line = shortened(text, _MAX_NOTE)
         LOGGER.warning("%s", line)
-        if self._dispatcher.crawl is not None:
-            self._dispatcher.crawl.notes.append(f"{utc(self._gate.clock.wall())} {line}")
+        if self._crawl is not None:
+            self._crawl.notes.append(f"{utc(self._gate.clock.wall())} {line}")
 
     def qsize(self, host: str | None = None) -> int:
         """Return how many URLs wait, at all hosts or at one of those that ``sizes`` names; turns do not count."""

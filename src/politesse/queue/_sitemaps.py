@@ -20,23 +20,25 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
 from politesse._base.checks import wrong_type
 from politesse._base.text import counted, printable, public_url, shortened
 from politesse.errors import InvalidURL
 from politesse.origin import Origin, StrOrURL, split, url_text
-from politesse.queue._dispatch import LOGGER, NO_TRAIL, SitemapMark, Trail
+from politesse.queue._hosts import LOGGER, NO_TRAIL, SitemapMark, Trail
 from politesse.queue._results import Item, PageFailed
 from politesse.queue._sitemap_file import SitemapEntry, SitemapFile, latest_wall
 from politesse.queue._web import normal_form, resolved_link
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterable
+    from collections import Counter
+    from collections.abc import AsyncIterable, Callable, Iterable
 
     from politesse._gate.view import AgentView
-    from politesse.queue._crawl import Crawl
-    from politesse.queue._dispatch import Dispatcher, QueuedUrl
+    from politesse.queue._dispatch import Dispatcher, TimeSlice
+    from politesse.queue._hosts import QueuedUrl
+    from politesse.queue._web import Limits
 
 _MISSING: Final = frozenset({404, 410})
 _SUCCESSFUL: Final = range(200, 206)  # not 206 (Partial Content), because the rest of the file would be missing
@@ -78,12 +80,22 @@ class SitemapReader(Generic[Item]):
     """Reads one sitemap file of a crawl, and queues its URLs; the module says which URLs the file may list.
 
     Args:
-        crawl: the crawl; its limits apply to URLs, not to files.
+        agent: the agent of the crawl.
+        dispatcher: gets the URLs.
+        limits: the limits of the crawl; they apply to URLs, not to files.
+        admit: returns whether a URL is new, and marks it as seen.
+        counts: the counts of the crawl.
+        time_slice: the time that all files together may take in one round of the event loop.
         queued: the file.
         mark: its mark.
     """
 
-    _crawl: Crawl[Item, Any]
+    _agent: AgentView
+    _dispatcher: Dispatcher[Item]
+    _limits: Limits
+    _admit: Callable[[str], bool]
+    _counts: Counter[str]
+    _time_slice: TimeSlice
     _queued: QueuedUrl[Item]
     _mark: SitemapMark
     _origin: Origin = field(init=False)
@@ -127,32 +139,32 @@ class SitemapReader(Generic[Item]):
 
     async def _add_all(self, slices: Iterable[list[SitemapEntry]], file: SitemapFile) -> None:
         for entries in slices:
-            await self._crawl.dispatcher.ready()  # this waits while the journal has too many unwritten changes
+            await self._dispatcher.ready()  # this waits while the journal has too many unwritten changes
             for entry in (*entries, None):
                 if entry is not None:
                     self._add(entry, is_file=file.is_index)
-                if not self._crawl.time_slice.is_open():
+                if not self._time_slice.is_open():
                     await asyncio.sleep(0)
 
     def _add(self, entry: SitemapEntry, *, is_file: bool) -> None:
         """Queue the URL of an entry, unless it is invalid, refused, too old, left out by the limits, or seen."""
-        crawl, queued, mark = self._crawl, self._queued, self._mark
+        counts, queued, mark = self._counts, self._queued, self._mark
         url = resolved_link(entry.url, entry.url)  # None for a relative URL
         try:
-            origin = None if url is None else crawl.agent.checked_origin(url)
+            origin = None if url is None else self._agent.checked_origin(url)
         except InvalidURL:
             origin = None
         if url is None or origin is None:
-            crawl.counts["bad_links"] += 1
+            counts["bad_links"] += 1
             self._refuse(entry.url, "is no http(s) URL")
         elif not self._permits(url, origin, is_file=is_file):
-            crawl.counts["skipped"] += 1
+            counts["skipped"] += 1
             self._refuse(url, "is not below the folder of the file, or at another site")
-        elif self._is_too_old(entry) or not (is_file or crawl.limits.follow(url, 0)):
-            crawl.counts["skipped"] += 1
-        elif crawl.admit(url):
+        elif self._is_too_old(entry) or not (is_file or self._limits.follow(url, 0)):
+            counts["skipped"] += 1
+        elif self._admit(url):
             trail = Trail(sitemap=mark._replace(is_in_index=True, is_guess=False)) if is_file else NO_TRAIL
-            crawl.dispatcher.add(origin, url, queued.item, queued.priority, trail)
+            self._dispatcher.add(origin, url, queued.item, queued.priority, trail)
 
     def _permits(self, url: str, origin: Origin, *, is_file: bool) -> bool:
         """Return whether the file may list a URL."""

@@ -1,9 +1,9 @@
 """The table of all differences between the dialects of robots.txt; other modules never check for a dialect.
 
 The columns of the table stand first, then its rows. Each difference is a value, or a small pure function. ``Syntax``
-defines how lines are read. ``Grouping`` defines which group binds which crawler. ``Matching`` defines how paths are
-compared. ``rule_set`` decides which rule wins. ``Outcomes`` defines the meaning and the lifetime of each response to
-the request for robots.txt.
+defines how lines are read. ``Grouping`` defines which group binds which crawler. ``Matching``, in ``pattern.py``,
+defines how paths are compared. ``rule_set`` decides which rule wins. ``Outcomes`` defines the meaning and the lifetime
+of each response to the request for robots.txt.
 """
 
 from __future__ import annotations
@@ -98,46 +98,6 @@ class Grouping(NamedTuple):
     everybody: Callable[[Sequence[Span]], Sequence[Span]] = merged
 
 
-def _no_other_form(_: str) -> None:
-    """Return None; pickle cannot copy a lambda."""
-
-
-class Matching(NamedTuple):
-    """How paths are compared.
-
-    Attributes:
-        dialect: name of the dialect.
-        normalise_target: returns a request target in the form that is compared; a plain target is already in this form.
-        normalise_pattern: returns the path of a rule in the same form.
-        query_as_written: returns another form of a target, with which wildcards are also compared, or None.
-        leading: the characters with which the path of a rule may start; other paths match no target.
-        implied_allow: returns the path of a second Allow that an Allow implies, or None.
-        empty_disallow_ends: whether an empty Disallow allows all targets that no earlier rule matches, in dialects that
-            try rules in order.
-        of_site: whether rules may be URLs, which apply only to their own site.
-        form: ``normalise_target`` as data, if the compiled core supports the dialect; else None.
-    """
-
-    dialect: str
-    normalise_target: Callable[[str], str]
-    normalise_pattern: Callable[[str], str]
-    query_as_written: Callable[[str], str | None] = _no_other_form
-    leading: tuple[str, ...] = ("/", "*")  # RFC 9309 2.2 permits only "/", but 5.1 uses "*.gif$"
-    implied_allow: Callable[[str], str | None] | None = None
-    empty_disallow_ends: bool = False
-    of_site: bool = False
-    form: pattern.TargetForm | None = None
-
-    def forms(self, target: str) -> tuple[str, ...]:
-        """Return the forms of a request target with which rules are compared, the normal form first.
-
-        Raises:
-            InvalidURL: see ``RuleSet.match``.
-        """
-        normal, written = self.normalise_target(target), self.query_as_written(target)
-        return (normal,) if written is None else (normal, written)
-
-
 class Lifetimes(NamedTuple):
     """How long a response stays fresh, in seconds: by default, and at most.
 
@@ -207,7 +167,7 @@ class Traits(NamedTuple):
 
     syntax: Syntax
     grouping: Grouping
-    matching: Matching
+    matching: pattern.Matching
     outcomes: Outcomes
     rule_set: type[FlatRuleSet] = MostSpecificRuleSet
 
@@ -271,7 +231,7 @@ _RFC9309: Final = Traits(
     ),
     # In RFC 9309 2.2.4, Content-Usage is only another record. In draft-ietf-aipref-attach 3, it is a rule.
     grouping=Grouping(usage_rules=frozenset({CONTENT_USAGE})),
-    matching=Matching(
+    matching=pattern.Matching(
         dialect="rfc9309",
         normalise_target=pattern.normalise_target,
         query_as_written=pattern.query_as_written,
@@ -297,7 +257,7 @@ _GOOGLE: Final = Traits(
         max_octets=500 * 1024,  # Google robots.txt specification, File format
     ),
     grouping=Grouping(name=agents.google_token, token=agents.google_agent),
-    matching=Matching(
+    matching=pattern.Matching(
         dialect="google",
         normalise_target=pattern.fold_target,
         # robots.cc, MaybeEscapePattern: escapes are not decoded. A trailing star adds to the length of a pattern.
@@ -341,7 +301,7 @@ _KOSTER_1996: Final = Traits(
         named=agents.first,  # draft-koster-robots-00 3.2.1: the first record that matches
         everybody=agents.first,
     ),
-    matching=Matching(
+    matching=pattern.Matching(
         dialect="koster-1996",
         normalise_target=pattern.decode_target,  # draft-koster-robots-00 3.2.2: %xx is decoded, except for the slash
         normalise_pattern=pattern.decode_prefix,
@@ -383,7 +343,7 @@ _CONNER_2: Final = Traits(
         named=agents.newest_readable,
         everybody=agents.newest_readable,
     ),
-    matching=Matching(
+    matching=pattern.Matching(
         dialect="conner-2",
         normalise_target=pattern.decode_target,
         normalise_pattern=pattern.decode_pattern,
@@ -395,7 +355,7 @@ _CONNER_2: Final = Traits(
 _PERL: Final = Traits(
     syntax=Syntax(fields=_OTHER_FIELDS | {"user-agent", "disallow"}, blank_lines=True),
     grouping=_KOSTER_1994.grouping._replace(unnamed_group=True, everybody=agents.merged),
-    matching=Matching(
+    matching=pattern.Matching(
         dialect="perl",
         normalise_target=pattern.keep_target,
         normalise_pattern=pattern.keep_prefix,

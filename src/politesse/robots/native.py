@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from politesse._native import _core
     from politesse._native._core import Rules, WrittenRule
     from politesse.origin import Origin, StrOrURL
-    from politesse.robots.dialect import FieldName, Matching, Traits
+    from politesse.robots.dialect import FieldName, Traits
     from politesse.robots.line import Span
+    from politesse.robots.pattern import Matching
 
 _BOUND_REACHED, _NO_RULE, _ROBOTS_TXT, _OTHER = -1, -2, -4, -6  # _native/module.c; OTHER: Python has to normalise it
 _ALLOWS, _AT_BOUND = 1, 2  # the lowest bits of the number of a rule that decides

@@ -286,6 +286,46 @@ def without_dot_segments(path: str) -> str:
     return "/" + "/".join(kept)
 
 
+def _no_other_form(_: str) -> None:
+    """Return None; pickle cannot copy a lambda."""
+
+
+class Matching(NamedTuple):
+    """How paths are compared.
+
+    Attributes:
+        dialect: name of the dialect.
+        normalise_target: returns a request target in the form that is compared; a plain target is already in this form.
+        normalise_pattern: returns the path of a rule in the same form.
+        query_as_written: returns another form of a target, with which wildcards are also compared, or None.
+        leading: the characters with which the path of a rule may start; other paths match no target.
+        implied_allow: returns the path of a second Allow that an Allow implies, or None.
+        empty_disallow_ends: whether an empty Disallow allows all targets that no earlier rule matches, in dialects that
+            try rules in order.
+        of_site: whether rules may be URLs, which apply only to their own site.
+        form: ``normalise_target`` as data, if the compiled core supports the dialect; else None.
+    """
+
+    dialect: str
+    normalise_target: Callable[[str], str]
+    normalise_pattern: Callable[[str], str]
+    query_as_written: Callable[[str], str | None] = _no_other_form
+    leading: tuple[str, ...] = ("/", "*")  # RFC 9309 2.2 permits only "/", but 5.1 uses "*.gif$"
+    implied_allow: Callable[[str], str | None] | None = None
+    empty_disallow_ends: bool = False
+    of_site: bool = False
+    form: TargetForm | None = None
+
+    def forms(self, target: str) -> tuple[str, ...]:
+        """Return the forms of a request target with which rules are compared, the normal form first.
+
+        Raises:
+            InvalidURL: see ``RuleSet.match``.
+        """
+        normal, written = self.normalise_target(target), self.query_as_written(target)
+        return (normal,) if written is None else (normal, written)
+
+
 class PathPattern:
     """A path pattern that is cut at its stars.
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from politesse.origin import StrOrURL
-    from politesse.robots.dialect import Matching
     from politesse.robots.line import AgentLine, Line
+    from politesse.robots.pattern import Matching
 
 _PATH: Final = re.compile(f"/[^{BLANKS}]*")
 _WHOLE_SITE: Final = "/"  # the path of a rule without a path

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from politesse.origin import StrOrURL
-    from politesse.robots.dialect import Matching
+    from politesse.robots.pattern import Matching
     from politesse.robots.preferences import SiteUsage
     from politesse.usage.model import Usage
 

@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.clock import Clock, Timer
     from politesse.integrations.scrapy._internals import T
-    from politesse.integrations.scrapy._queue import PolitePriorityQueue
 
 logger = logging.getLogger(__name__)
 
@@ -616,7 +615,8 @@ class PoliteDownloader(_internals.SteppedDownloader):
         name = "POLITESSE_MAX_UNREACHABLE"
         max_unreachable_s = seconds_of(name, crawler.settings.get(name, 300.0))
         super().__init__(crawler)
-        self.queues: list[PolitePriorityQueue] = []  # each PolitePriorityQueue adds itself
+        # Each PolitePriorityQueue adds its ``wake`` and its ``note_left``.
+        self.queues: list[tuple[Callable[[str | None], None], Callable[[], None]]] = []
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # requests that were handed out although their site was given up
         self._bounced: WeakSet[Request] = WeakSet()  # requests that were put back while the spider was closing
@@ -847,8 +847,8 @@ class PoliteDownloader(_internals.SteppedDownloader):
         return True
 
     def _wake(self, site: str | None) -> None:
-        for queue in self.queues:
-            queue.wake(site)
+        for wake, _ in self.queues:
+            wake(site)
         _internals.wake(self.crawler)
 
     def _spider_opened(self) -> None:
@@ -860,8 +860,8 @@ class PoliteDownloader(_internals.SteppedDownloader):
             )
 
     async def _spider_closed(self) -> None:
-        for queue in self.queues:
-            queue.note_left()  # the scheduler closes only the queue on disk, not the queue in memory
+        for _, note_left in self.queues:
+            note_left()  # the scheduler closes only the queue on disk, not the queue in memory
         self.waits.close()
         self.tally.log_summary()
         if self._robots is None:

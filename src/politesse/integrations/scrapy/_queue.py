@@ -118,7 +118,7 @@ class PolitePriorityQueue(_internals.SlotQueue):
                 f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
             )
         self._polite = downloader
-        downloader.queues.append(self)
+        downloader.queues.append((self.wake, self.note_left))
         if self._journal is None:
             crawler.signals.connect(self._drain, signals.spider_idle)
         elif self._journal.was_killed:
