@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.client_crawls.plan import PACING, Plan
 from benchmarks.table import table
 from politesse._judge import Kind
-from politesse.cli.demo import LittleWeb
 from politesse.cli.demo.report import MIN_LIFETIME_S, audit
+from politesse.cli.demo.web import LittleWeb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

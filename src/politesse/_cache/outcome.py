@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+_WEIGHED_AT_ONCE: Final = 4 * 1024
 _DIGEST_BYTES: Final = 140  # the memory for the digest of a file as a key of the dict
 
 
@@ -138,18 +139,25 @@ NO_RULES: Final = FileRules(b"", {})
 def compile_rules(
     body: bytes, dialect: Dialect, origin: Origin, agents: Iterable[str], known: Mapping[str, RuleSet]
 ) -> dict[str, RuleSet]:
-    """Return the rules of each agent; agents, also those that are ``known``, share rules if the same groups apply."""
+    """Return the rules of each agent; agents, also those that are ``known``, share rules if the same groups apply.
+
+    The rules of a large file are weighed at once, because they are compiled in a thread. They keep their weight.
+    """
     robots = RobotsTxt.parse(body, dialect, origin=origin)
     agents = tuple(agents)
     if not known and len(agents) == 1:
-        return {agents[0]: robots.rules_for(agents[0].split(","))}
+        rules = robots.rules_for(agents[0].split(","))
+        if len(body) > _WEIGHED_AT_ONCE:
+            _ = rules.weight_bytes
+        return {agents[0]: rules}
     bound = {robots.binding(agent.split(",")): rules for agent, rules in known.items()}
     compiled: dict[str, RuleSet] = {}
     for agent in agents:
         tokens = agent.split(",")
         binding = robots.binding(tokens)
         if binding not in bound:
-            bound[binding] = robots.rules_for(tokens)
+            bound[binding] = rules = robots.rules_for(tokens)
+            _ = rules.weight_bytes
         compiled[agent] = bound[binding]
     return compiled
 

@@ -479,6 +479,10 @@ static PyObject *rules_rule(PyObject *object, PyObject *number)
     if (PyErr_Occurred()) {
         return NULL;
     }
+    if (place < po_rules_start(rules) || place >= po_rules_end(rules)) {
+        PyErr_SetNone(PyExc_IndexError);
+        return NULL;
+    }
     return rule_of(rules, &place);
 }
 

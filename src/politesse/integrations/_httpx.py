@@ -176,7 +176,7 @@ class TransportParts(Generic[Request, Response]):
 
     async def aclose(self) -> None:
         """Close the wrapped transport, not the gate; the turns of open responses end."""
-        await self._close(self._wraps.aclose())
+        await self._close(self._wraps.aclose)
 
     async def __aenter__(self) -> Self:
         await self._wraps.__aenter__()
@@ -188,12 +188,12 @@ class TransportParts(Generic[Request, Response]):
         exc_value: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        await self._close(self._wraps.__aexit__(exc_type, exc_value, traceback))
+        await self._close(partial(self._wraps.__aexit__, exc_type, exc_value, traceback))
 
-    async def _close(self, closing: Awaitable[object]) -> None:
+    async def _close(self, close: Callable[[], Awaitable[object]]) -> None:
         self._closings += 1
         try:
-            await closing
+            await close()
         finally:
             self._turns.end_all()
 

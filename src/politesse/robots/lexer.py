@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from politesse._base.text import BLANKS
@@ -86,7 +87,7 @@ def _without_colon(words: str, syntax: Syntax) -> tuple[FieldName, str]:
     if syntax.missing_colon and value and " " not in value:
         _, field, quirks = syntax.name_of(spelling)
         if field in syntax.fields:
-            return (spelling, field, (*quirks, Quirk.MISSING_COLON)), value
+            return (intern(spelling), field, (*quirks, Quirk.MISSING_COLON)), value
     return (words, "", _NO_SEPARATOR), ""
 
 

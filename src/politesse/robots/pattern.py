@@ -41,6 +41,9 @@ is_plain: Final = re.compile(f"[{_KEPT}]{_UP_TO}").fullmatch
 PLAIN: Final = frozenset(octet for octet in range(128) if is_plain(chr(octet)))
 """The octets that are the same in every normal form."""
 
+match_simple_url: Final = re.compile(r"https?://[A-Za-z0-9.-]+(/[^\x00-\x20\x7f#]*)").fullmatch
+"""Match a URL of which only the target, group 1, needs to be normalised, as in the compiled core."""
+
 _query_escape: Final = re.compile("%(?:2F|3A|3F|40|5B|5D)", re.IGNORECASE).search  # the escapes of _QUERY_LITERALS
 
 _TO_CHANGE = re.compile(r"%[0-9A-Fa-f]{2}|[^" + _KEPT + r"]", re.DOTALL)
@@ -261,7 +264,8 @@ def _as_sent(target: str) -> str:
     path, question, query = target.partition("?")
     if has_dot_segments(path):
         path = _DOT_SEGMENT.sub(lambda matched: matched[0].replace("%2E", ".").replace("%2e", "."), path)
-    return _bounded(_without_dots(path) + question + query)
+        path = without_dot_segments(path)
+    return _bounded(path + question + query)
 
 
 def _without_dots(path: str) -> str:
@@ -358,7 +362,7 @@ class PathPattern:
         digits = "".join([text[-1] if is_cut(text) else _NONE for text in texts]) if "%" in form else ""
         self.digits: str = digits if digits.strip(_NONE) else ""
         if self.digits:
-            texts = [text.removesuffix(digit) for text, digit in zip(texts, digits, strict=True)]
+            texts = [text if digit == _NONE else text[:-1] for text, digit in zip(texts, digits, strict=True)]
         self.head: str = texts[0]
         self.segments: tuple[str, ...] = tuple(texts[1:])
         self.anchored: bool = form.endswith("$")

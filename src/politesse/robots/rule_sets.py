@@ -46,6 +46,7 @@ from politesse.robots.pattern import (
     cut_at_stars,
     decode_prefix,
     is_plain,
+    match_simple_url,
     without_dot_segments,
 )
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
@@ -160,7 +161,7 @@ class RuleSet(ABC):
 
     @property
     def weight_bytes(self) -> int:
-        """See the class."""
+        """See the class. It is reckoned once, which takes some 50 ms for a hostile file."""
         if not self._weight_bytes:
             self._weight_bytes = self._rules_bytes() + self._beside_rules_bytes()
         return self._weight_bytes
@@ -183,7 +184,9 @@ class RuleSet(ABC):
                 different ways.
             TypeError: ``url`` is neither a str nor a yarl.URL.
         """
-        return self.judge(target_of(url))
+        text = url_text(url)
+        simple = match_simple_url(text)
+        return self.judge(target_of(text) if simple is None else simple[1])
 
     def usage(self, url: StrOrURL) -> Usage | None:
         """Return the preferences about the use of a URL or target, or None if it may not be requested.

@@ -23,8 +23,9 @@ from aiohttp import ClientTimeout, web
 from protego import Protego
 
 from politesse import Gatekeeper, PoliteQueue, PoliteSession
-from politesse.cli.demo import CACHE, FETCH, PACING, USER_AGENT, LittleWeb
+from politesse.cli.demo import CACHE, FETCH, PACING, USER_AGENT
 from politesse.cli.demo.report import audit
+from politesse.cli.demo.web import LittleWeb
 from politesse.testing import assert_polite
 from tests.support.guides import blocks_of
 from tests.support.ports import free_port

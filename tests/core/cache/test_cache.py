@@ -19,7 +19,7 @@ from politesse.events import ComponentFailed, Event, SiteFileFetched
 from politesse.options import SharedPacer
 from politesse.origin import Origin
 from politesse.ports import FaultKind, Fetcher, FetchFault, FetchRequest, FetchResponse, FetchResult, Store, Validators
-from politesse.robots import Dialect, RobotsTxt
+from politesse.robots import Dialect, RobotsTxt, RuleSet
 from politesse.sites import SiteFile
 from politesse.stores import MemoryStore
 from politesse.testing import Answer, ManualClock, ScriptedFetcher
@@ -484,6 +484,22 @@ async def test_an_entry_that_was_let_go_comes_back_from_the_store_without_a_requ
         assert bench.cache.valid(site_number(0)) is None
         assert not (await bench.ask(site_number(0))).rules[BOT].allowed("/private")
         assert bench.scripted.count(site_number(0)) == 1
+
+
+async def test_a_big_file_is_weighed_in_a_thread_because_that_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    weigh, threads = RuleSet._beside_rules_bytes, []
+
+    def observed(rules: RuleSet) -> int:
+        threads.append(threading.current_thread())
+        return weigh(rules)
+
+    monkeypatch.setattr(RuleSet, "_beside_rules_bytes", observed)
+    many = "".join(f"Request-rate: 1/{number}s {number % 24:02}00-2359\n" for number in range(1, 3_000))
+    async with caching({SITE: f"User-agent: *\nDisallow: /private\n{many}"}) as bench:
+        assert not (await bench.ask(SITE)).rules[BOT].allowed("/private")
+        assert bench.cache.weight_bytes > 300_000
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 @each_store

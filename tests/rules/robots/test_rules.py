@@ -200,3 +200,13 @@ def test_length_of_a_ruleset_is_its_number_of_different_rules() -> None:
     assert len(rules("disallow:", "allow:", "disallow: x", "disallow: /\0")) == 0
     lines = ("disallow: /a", "disallow: /b$", "disallow: /c*d", "disallow: *e", "disallow: /*f", "allow: /a")
     assert len(rules(*lines)) == 5
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_length_of_a_target_counts_not_that_of_its_url(dialect: Dialect) -> None:
+    body = "User-agent: *\nDisallow: /xxx"
+    longest = "https://example.com/" + "x" * 20_479
+    for parsed in RobotsTxt.parse(body, dialect).rules_for("x"), pure_robots(body, dialect).rules_for("x"):
+        assert not parsed.match(longest)
+        with pytest.raises(InvalidURL, match=r"20,?4\d\d"):
+            parsed.match(f"{longest}x")

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from politesse import Gatekeeper, PoliteQueue, PoliteSession
 from politesse.audit import Audit, AuditOptions
 from politesse.cli.app import app
-from politesse.cli.demo import CACHE, FETCH, PACING, UNREACHABLE_S, USER_AGENT, LittleWeb
+from politesse.cli.demo import CACHE, FETCH, PACING, UNREACHABLE_S, USER_AGENT
 from politesse.cli.demo.report import RETRY_MIN_S
 from politesse.cli.demo.sites import TOKEN
+from politesse.cli.demo.web import LittleWeb
 from politesse.ledger import LedgerReader
 from politesse.queue import CrawlPage
 from politesse.testing import Exchange

@@ -28,8 +28,8 @@ from yarl import URL
 
 from politesse import CacheOptions, Gatekeeper, PacingOptions, PoliteQueue
 from politesse.cli import crawl_command
-from politesse.cli.demo import LittleWeb
 from politesse.cli.demo.sites import TOKEN
+from politesse.cli.demo.web import LittleWeb
 from politesse.integrations.warc import WarcFile
 from politesse.page.html import MAX_BYTES
 from tests.support.tiers import first_of

@@ -11,8 +11,9 @@ from xml.etree import ElementTree as ET
 
 from rich.console import Console
 
-from politesse.cli.demo import PACING, TASKS, LittleWeb
+from politesse.cli.demo import PACING, TASKS
 from politesse.cli.demo.report import OWN_FLOOR, Row, conclude, introduce
+from politesse.cli.demo.web import LittleWeb
 from tests.tools.cli.test_demo import ORIGINS, Line, table_of
 
 DOCS: Final = Path(__file__).parents[3] / ".docs"

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from politesse.cli.demo import LittleWeb
     from politesse.cli.demo.sites import Page, Site
+    from politesse.cli.demo.web import LittleWeb
     from politesse.queue import CrawlReport
     from politesse.testing import Exchange
 
