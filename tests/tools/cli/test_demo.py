@@ -12,7 +12,7 @@ from rich.console import Console
 
 from politesse import FetchOptions, Gatekeeper
 from politesse.cli import demo
-from politesse.cli.demo import CACHE, PACING, report, run
+from politesse.cli.demo import CACHE, PACING, report, run, web
 from politesse.cli.demo.report import SHOWN
 from politesse.fetch import AiohttpFetcher
 from politesse.options import SharedPacer
@@ -140,7 +140,7 @@ async def test_origins_without_an_address_of_their_own_share_one_and_are_crawled
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # RFC 5737: an address of no machine.
-    monkeypatch.setattr(demo, "ADDRESSES", ("127.0.0.1", *["192.0.2.1"] * 8))
+    monkeypatch.setattr(web, "ADDRESSES", ("127.0.0.1", *["192.0.2.1"] * 8))
     code, out = await _demo(Gatekeeper, pages=60)
     assert code == 0
     assert "8 of the sites share 127.0.0.1 with another, and its pace" in out
