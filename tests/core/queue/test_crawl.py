@@ -240,6 +240,18 @@ async def test_disallowed_urls_are_counted(queue: Queue, pages: Pages) -> None:
     assert [shown.disallowed for shown in progress] == [0, 1, 2]
 
 
+async def test_a_refusal_after_the_end_of_a_crawl_is_none_of_that_crawl(queue: Queue, pages: Pages) -> None:
+    queue.robots[A] = "User-agent: *\nDisallow: /private\n"
+    progress: list[CrawlProgress] = []
+    report = await crawled(queue, SimulatedWeb({f"{A}/": Reply()}), pages, on_progress=progress.append)
+    shown = len(progress)
+    await queue.put(f"{A}/private")
+    await queue.put(f"{A}/a")
+    async with queue.turn() as turn:
+        assert turn.url == f"{A}/a"
+    assert (queue.refused.items, report.disallowed, len(progress)) == ([f"{A}/private"], 0, shown)
+
+
 async def test_progress_is_reported_for_each_url_and_sums_up(queue: Queue) -> None:
     progress: list[CrawlProgress] = []
     web = SimulatedWeb(

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import httpx
 import httpx2
@@ -427,6 +427,21 @@ async def test_closing_ends_open_turns_and_raises_in_waiting_requests(scripted: 
     del response
     gc.collect()  # without a warning: the connection is gone
     assert (scripted.turns, scripted.gate.statistics().waiting, scripted.wire.paths) == (0, 0, ["/a"])
+
+
+async def test_closing_ends_open_turns_though_the_wrapped_transport_fails_at_once(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> NoReturn:
+        raise OSError("closed badly")
+
+    response = await scripted.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(scripted.wire, "aclose", fail)  # not a coroutine: it fails before there is anything to await
+        with pytest.raises(OSError, match="closed badly"):
+            await scripted.polite.aclose()
+    assert scripted.turns == 0
+    del response
 
 
 async def test_wrong_arguments_are_found_when_they_are_given(scripted: Scripted) -> None:

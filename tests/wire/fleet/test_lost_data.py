@@ -367,6 +367,20 @@ async def test_what_a_process_remembers_outlives_a_restart(own_server: RedisServ
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("quick_looks")
+async def test_a_process_without_other_news_tells_a_redis_that_lost_its_data_which_hosts_are_closed(
+    own_server: RedisServer,
+) -> None:
+    async with gate_at(own_server.url) as gate:
+        await request(gate, 429)
+        await asyncio.sleep(0.5)  # Redis has heard all by then
+        own_server.kill()
+        own_server.start()
+        await asyncio.sleep(2.0)  # the process has looked again
+        assert await closed_host(own_server)
+
+
+@pytest.mark.full
 async def test_replica_that_is_promoted_knows_what_had_arrived() -> None:
     with RedisServer() as primary, RedisServer("--replicaof", "127.0.0.1", str(primary.port)) as replica:
         async with gate_at(primary.url) as gate:
