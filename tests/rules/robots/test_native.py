@@ -24,6 +24,7 @@ from benchmarks.urls import fresh_urls
 from politesse.errors import InvalidURL
 from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet, native
 from politesse.robots.dialect import Traits
+from politesse.robots.native import NativeRuleSet
 from politesse.robots.other_records import OtherRecords
 from tests.support.examples import examples
 from tests.support.programs import run_code
@@ -89,6 +90,15 @@ def test_odd_files_mean_the_same_to_both() -> None:
             for target in targets:
                 assert native.match(target) == pure.match(target), (dialect, target)
                 assert native.match(f"https://h.example{target}") == pure.match(target), (dialect, target)
+
+
+@compiled
+def test_a_number_that_is_of_no_rule_is_an_error() -> None:
+    rules = RobotsTxt.parse("User-agent: *\nDisallow: /a").rules_for("x")
+    assert isinstance(rules, NativeRuleSet)
+    for number in (400, 10**9, -4):
+        with pytest.raises((IndexError, OverflowError)):
+            rules.rule_at(number)
 
 
 @compiled
