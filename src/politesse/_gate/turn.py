@@ -50,7 +50,7 @@ from politesse._base.constants import DAY_S
 from politesse._base.tasks import running_loop
 from politesse._base.text import printable
 from politesse._http.fields import joined_fields
-from politesse._pacing.refusals import PACE_HEADERS, SUCCESSES, Meaning, meaning_of
+from politesse._pacing.refusals import PACE_HEADERS, PLAIN
 from politesse.clock import ends_within
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, TooFar, TurnHeld
 from politesse.events import TurnDropped, TurnGranted
@@ -146,7 +146,7 @@ class Turn:
             fields = joined_fields(headers)
             if PACE_HEADERS.isdisjoint(fields):
                 fields = _NO_HEADERS
-        if fields or (status not in SUCCESSES and meaning_of(status, fields) is not Meaning.OTHER):
+        if fields or status not in PLAIN:
             self.may_close = True
         self._permit.observe(status, fields)
 

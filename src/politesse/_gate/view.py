@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from politesse._sites.data_txt import FieldNames
     from politesse._sites.files import SiteFile, SiteFiles
     from politesse.clock import Clock
+    from politesse.robots import RuleSet
     from politesse.status import HostStatus
     from politesse.usage.model import Usage
     from politesse.verdict import Match, NotYet, StatesUsage
@@ -532,11 +533,11 @@ class AgentView:
         host, origin = permission.host, permission.origin.text
         return TurnRequest(host, origin, self.name, permission.pace, shown, permission.floor_s, check)
 
-    def when_ready(self, origin: Origin, callback: Callable[[], None]) -> None:
+    def when_ready(self, origin: Origin, callback: Callable[[], None], pace: RuleSet | None = None) -> None:
         """Let ``callback`` wait in line at the host of ``origin``; call it once, when it is first and a turn may start.
 
         The event loop also calls ``callback`` when the gatekeeper closes. The turn is not taken yet: call ``try_turn``
-        in the callback or later.
+        in the callback or later. Without a ``pace``, the pace that the origin has stated last stays in force.
 
         Raises:
             ClosedError: if the gatekeeper is closed.
@@ -544,16 +545,8 @@ class AgentView:
         state, host = self.state, origin.pacing_host
         if state.closing is None or state.loop is not running_loop():  # mostly, the call is saved
             state.check_usable()
-        copy = state.cache.entries.get(origin.text) or state.cache.held(origin.text)
-        permission = None if copy is None else copy.permission
-        if (
-            not isinstance(permission, Permission)
-            or permission.agent is not self
-            or permission.policy is not state.policies.get(host)
-        ):
-            permission = self._fixed(origin, copy, Reason.ROBOTS_TXT)  # only its pace counts here
-        pace, min_delay_s = permission.pace, permission.floor_s
-        self.pacer.when_ready(TurnRequest(host, origin.text, self.name, pace, min_delay_s=min_delay_s), callback)
+        floor_s = state.pacer.options_of.get(host, state.pacing).min_delay_s
+        self.pacer.when_ready(TurnRequest(host, origin.text, self.name, pace, min_delay_s=floor_s), callback)
 
     def blocking_turn(self, host: str) -> Turn | None:
         """Return a turn of the current task that has to end before the task gets another turn at a paced host."""

@@ -1,9 +1,9 @@
 """How the answers of a host close the host and set its pace. Pure; the time is an argument.
 
 Theory of operation. ``refusals.py`` defines what each answer means. A closure is a time without requests. An answer
-that means BUSY or REFUSED closes the host for a backoff, or for its Retry-After if that is longer, but never for longer
-than ``backoff_max_s``. Each column of this table is a separate backoff. Overlapping answers count once: the backoff is
-doubled only by answers to requests that started after the last such answer came.
+that means BUSY or REFUSED closes the host for a backoff and up to a tenth more, or for its Retry-After if that is
+longer, but never for longer than ``backoff_max_s``. Each column of this table is a separate backoff. Overlapping
+answers count once: the backoff is doubled only by answers to requests that started after the last such answer came.
 
     answer                  BUSY, pages                       BUSY, robots.txt       REFUSED
     the first such answer   max(backoff_min_s, 4 x interval)  60 s                   refused_min_s
@@ -42,7 +42,6 @@ from politesse._http.ratelimit import quota_fields, remaining_quota
 from politesse._pacing.host_state import BackoffRecord
 from politesse._pacing.pace import Closing, Pace, PacingOptions, Start, rates_hold_until, slower, visit_from
 from politesse._pacing.refusals import (
-    SUCCESSES,
     IgnoredHeader,
     Meaning,
     described_refusal,
@@ -104,13 +103,16 @@ class Demand:
     _answered: bool = False
     _learnt_mono: float = -inf
 
-    def rested(self, idle_s: float, started_mono: float, options: PacingOptions) -> None:
+    def rested(self, idle_s: float, started_mono: float, options: PacingOptions) -> bool:
         """When a request starts, forget the backoffs, denials and response times that are too old by then.
 
         Args:
             idle_s: how long the host had rested before the request.
             started_mono: when the request started.
             options: the bounds.
+
+        Returns:
+            Whether nothing is left but the response time: a PLAIN answer then changes nothing else.
         """
         if (self.backoff_s or self.fetch_backoff_s or self.refusal_s) and started_mono >= self._backoff_until_mono:
             self.backoff_s = self.fetch_backoff_s = self.refusal_s = 0.0
@@ -119,6 +121,20 @@ class Demand:
         adaptive_s = min(options.adaptive_factor * self.latency_s, options.adaptive_max_s)
         if idle_s >= _RESTS * options.min_delay_s and idle_s >= _RESTS * adaptive_s:
             self.latency_s, self._answered = 0.0, False
+        return not (self.backoff_s or self.fetch_backoff_s or self.refusal_s or self._denials or self._errors)
+
+    def answered(self, elapsed_s: float, *, is_served: bool = True) -> None:
+        """Record a response time.
+
+        A fast refusal or error does not show that the server is fast: without ``is_served`` the time only lengthens the
+        delay. A turn that ended without an answer may also shorten the delay. Otherwise the delay would never shrink in
+        a program that never calls ``observe``.
+        """
+        if not self._answered:
+            self._answered = is_served
+            self.latency_s = max(self.latency_s, elapsed_s)
+        elif is_served or elapsed_s > self.latency_s:
+            self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s)
 
     def observe(
         self,
@@ -143,18 +159,9 @@ class Demand:
             jitter: 0 to 1.
             interval_s: the interval of the request.
         """
-        # A fast refusal or error does not show that the server is fast: 429 and 5xx only lengthen the delay. All other
-        # answers may also shorten the delay. A turn that ended without an answer may also shorten the delay. Otherwise
-        # the delay would never shrink in a program that never calls ``observe``.
-        answered = status is None or status in SUCCESSES or is_served(status)
-        if not self._answered:
-            self._answered = answered
-            self.latency_s = max(self.latency_s, elapsed_s)
-        elif answered or elapsed_s > self.latency_s:
-            self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s)
-        plain = status in SUCCESSES and not (headers or self._errors or self._denials)
-        if status is None or (plain and not (self.backoff_s or self.fetch_backoff_s or self.refusal_s)):
-            return ()  # nearly all answers end here
+        self.answered(elapsed_s, is_served=status is None or is_served(status))
+        if status is None:
+            return ()
         meaning = self._meaning(status, headers, now_mono, options)
         backoff_s, bound_by = 0.0, Bound.RETRY_AFTER
         if meaning is Meaning.BUSY:

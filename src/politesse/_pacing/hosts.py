@@ -88,7 +88,7 @@ from politesse._pacing.pace import (
     stated_pace,
 )
 from politesse._pacing.recall import Recalls
-from politesse._pacing.refusals import SUCCESSES, is_served
+from politesse._pacing.refusals import PLAIN
 from politesse._pacing.reports import HELD_S, LONG_S, Reports
 from politesse._pacing.timers import PermitExpiry, Wakeups
 from politesse.clock import ends_within
@@ -334,18 +334,19 @@ class LocalPermit:
         hosts = self.lines
         if hosts is None:
             return
-        host, lane, demand = self.paced, self.lane, self.paced.demand
+        host, demand, is_calm = self.paced, self.paced.demand, False
         now_mono, now_wall = hosts.monotonic(), hosts.wall()
         if self.answered_s is None:
             self.answered_s = now_mono - self.started_mono
-            demand.rested(self.started_mono - self.before_mono, self.started_mono, host.options)
-        jitter = interval_s = 0.0  # nearly all answers do not need these values
-        is_plain = status is None or status in SUCCESSES or is_served(status)
-        if not is_plain or demand.backoff_s or demand.fetch_backoff_s or demand.refusal_s:
-            jitter, interval_s = hosts.jitter(), host.reckon(lane, now_mono, now_wall).pace.interval_s
-        ignored = demand.observe(status, headers, self.answered_s, now_mono, now_wall, host.options, jitter, interval_s)
-        if ignored:
-            hosts.reports.overruled(host.name, ignored)
+            is_calm = demand.rested(self.started_mono - self.before_mono, self.started_mono, host.options)
+        if is_calm and not headers and (status is None or status in PLAIN):
+            demand.answered(self.answered_s)  # nearly all answers only have a time
+        else:
+            jitter, interval_s = hosts.jitter(), host.reckon(self.lane, now_mono, now_wall).pace.interval_s
+            took_s, options = self.answered_s, host.options
+            ignored = demand.observe(status, headers, took_s, now_mono, now_wall, options, jitter, interval_s)
+            if ignored:
+                hosts.reports.overruled(host.name, ignored)
         if demand.closing.until_mono > now_mono:
             host.changed(now_mono)
             hosts.reports.closed(host, now_mono, now_wall, self.url, status)

@@ -54,10 +54,12 @@ _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
 _DENIALS: Final = frozenset({401, 403})
 _PAYMENT_REQUIRED: Final = 402
-SUCCESSES: Final = frozenset({*range(200, 300), 304})
-"""The statuses of an answer that means SUCCESS, unless its headers say otherwise."""
-
+_SUCCESSES: Final = frozenset({*range(200, 300), 304})
 _SERVER_ERRORS: Final = range(_SERVER_ERROR, 600)
+
+PLAIN: Final = frozenset(range(100, _SERVER_ERROR)) - _DENIALS - {_TOO_MANY}
+"""The statuses of answers that leave a host as it is unless its headers, or an earlier answer, say otherwise."""
+
 _MAX_VALUE: Final = 100
 
 
@@ -76,7 +78,7 @@ def meaning_of(status: int, headers: Mapping[str, str]) -> Meaning:
     """Return the meaning of an answer; the names of ``headers`` are in lower case."""
     if headers and (challenge_of(headers) or (status == _PAYMENT_REQUIRED and _PRICE in headers)):
         return Meaning.REFUSED
-    if status in SUCCESSES:
+    if status in _SUCCESSES:
         return Meaning.SUCCESS
     if status in BUSY_STATUSES:
         return Meaning.BUSY

@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from politesse._gate.view import AgentView
     from politesse.clock import Clock, Timer
     from politesse.queue._journal import Journal, Row
+    from politesse.robots import RuleSet
 
     Learning: TypeAlias = asyncio.Task[Judged]
 
@@ -841,7 +842,7 @@ class Dispatcher(Generic[Item]):
             self.move(host, HostEvent.LOOK)
         elif host.phase in ASLEEP:
             host.on(HostEvent.KNOWN)
-            self._watch(origin_queue)  # the host probably has to wait for its interval after the fetch
+            self._watch(origin_queue, permission.pace)  # the host probably has to wait for its interval after the fetch
 
     def _remove(self, queued: QueuedUrl[Item]) -> None:
         """Stop counting a URL that was withdrawn."""
@@ -893,15 +894,20 @@ class Dispatcher(Generic[Item]):
             self.line.append(host)
             self.workers.wake()
 
-    def _watch(self, origin_queue: OriginQueue[Item]) -> None:
-        """Let the pacer report when a turn at the origin is due; try the host again if the report takes too long."""
+    def _watch(self, origin_queue: OriginQueue[Item], pace: RuleSet | None = None) -> None:
+        """Let the pacer report when a turn at the origin is due; try the host again if the report takes too long.
+
+        Args:
+            origin_queue: the origin.
+            pace: what its robots.txt states, if no turn was asked for since the fetch.
+        """
         host = origin_queue.host
         if self.failure is not None:
             return
         self.patience.watch(host)
         if not host.is_watched:
             host.is_watched = True
-            self._agent.when_ready(origin_queue.origin, partial(self._due, host))
+            self._agent.when_ready(origin_queue.origin, partial(self._due, host), pace)
 
     def _due(self, host: HostQueue[Item]) -> None:
         host.is_watched = False

@@ -786,7 +786,8 @@ async def test_closing_for_900_s_or_by_a_refusal_is_a_warning_at_any_time(caplog
             gate.clock.advance(60 + n / 10 + n * n / 7)
             async with gate.turn(PAGE) as turn:
                 turn.observe(status, headers)
-            assert [event.closed_s for event in closed] == [900.0]
+            [closed_s] = [event.closed_s for event in closed]
+            assert closed_s == 900.0 if status == 200 else 900.0 < closed_s <= 990.0  # a backoff has a jitter
     await wait_after(*answers[0], refused_min_s=60.0)
     levels = [record.levelname for record in caplog.records if "is closed until" in record.message]
     assert levels == ["WARNING"] * 81
