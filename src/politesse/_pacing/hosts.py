@@ -1523,8 +1523,9 @@ class Hosts:
         if self.fleet is not None:
             with suppress(ConfigurationError):  # of a Redis that refuses this client: what this process knows counts
                 await self.fleet.asked(f"{self.options.key}:{key}")
-        paced = self.by_name.get(key)
-        if paced is None and was_open and (self.recalls is not None or key in self.marks.demands):
+        paced, left = self.by_name.get(key), self.marks.demands.get(key)
+        is_closed = left is not None and left.closing.until_mono > self.monotonic()  # by an earlier pacer
+        if paced is None and was_open and (self.recalls is not None or is_closed):
             paced = self._host(key, self.monotonic())
             paced.advance(self.monotonic())
         if paced is not None and self.recalls is not None and was_open:
