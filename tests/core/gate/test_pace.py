@@ -793,6 +793,36 @@ async def test_closing_for_900_s_or_by_a_refusal_is_a_warning_at_any_time(caplog
     assert levels == ["WARNING"] * 81
 
 
+@pytest.mark.parametrize(
+    ("statuses", "closings"),
+    [
+        ((503, 503, 503, 200, 503, 200, 200, 200, 503), (10, 20, 40, 40, 10)),  # the table of ``demand.py``
+        ((500, 500, 200, 500, 500), ()),
+        ((500, 500, 404, 500, 500, 500), (10,)),
+        ((503, 404, 503), (10, 10)),
+        (("robots.txt", 200, "robots.txt"), (60, 60)),
+        (("robots.txt", "robots.txt"), (60, 120)),
+    ],
+)
+async def test_answers_between_failures_shorten_the_next_closing(
+    statuses: Sequence[int | str], closings: Sequence[int]
+) -> None:
+    pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
+    busy = {f"{SITE}:{8000 + number}": 429 for number in range(len(statuses))}
+    async with ScriptedGate(busy | {SITE: 404}, clock=ManualClock(autojump=True), pacing=pacing) as gate:
+        closed = events_of(gate, HostClosed)
+        await gate.check(PAGE)
+        for origin, status in zip(busy, statuses, strict=True):
+            if isinstance(status, str):  # of another origin of the host, which is open by then
+                gate.clock.advance(61.0)
+                await gate.check(f"{origin}/page")
+            else:
+                async with gate.turn(PAGE) as turn:
+                    turn.observe(status)
+        assert len(closed) == len(closings)
+        assert all(least <= event.closed_s <= 1.1 * least for event, least in zip(closed, closings, strict=True))
+
+
 async def test_header_that_is_not_obeyed_is_logged_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "politesse.pacing")
     for value, begin in {
