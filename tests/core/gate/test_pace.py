@@ -801,11 +801,11 @@ async def test_closing_for_900_s_or_by_a_refusal_is_a_warning_at_any_time(caplog
         ((500, 500, 404, 500, 500, 500), (10,)),
         ((503, 404, 503), (10, 10)),
         (("robots.txt", 200, "robots.txt"), (60, 60)),
-        (("robots.txt", "robots.txt"), (60, 120)),
+        (("robots.txt", 60.0, "robots.txt"), (60, 120)),
     ],
 )
 async def test_answers_between_failures_shorten_the_next_closing(
-    statuses: Sequence[int | str], closings: Sequence[int]
+    statuses: Sequence[int | float | str], closings: Sequence[int]
 ) -> None:
     pacing = PacingOptions(min_delay_s=0.1, adaptive_factor=0.0)
     busy = {f"{SITE}:{8000 + number}": 429 for number in range(len(statuses))}
@@ -813,9 +813,10 @@ async def test_answers_between_failures_shorten_the_next_closing(
         closed = events_of(gate, HostClosed)
         await gate.check(PAGE)
         for origin, status in zip(busy, statuses, strict=True):
-            if isinstance(status, str):  # of another origin of the host, which is open by then
-                gate.clock.advance(61.0)
+            if isinstance(status, str):  # of another origin of the host
                 await gate.check(f"{origin}/page")
+            elif isinstance(status, float):
+                gate.clock.advance(status)
             else:
                 async with gate.turn(PAGE) as turn:
                     turn.observe(status)
