@@ -813,6 +813,8 @@ class Host:
         # The memory notes each start. Otherwise, with one request at a time, its end is soon enough to reckon.
         if self.most > 1 or hosts.recalls is not None:
             self.changed(now_mono)
+        elif self.line and (hosts.is_scoped or hosts.fleet is not None):
+            self.advance(now_mono)  # the host is full: its lanes wait at no scope, and for no ticket
         if self.closed_mono != NEVER:
             hosts.reports.opened(self)
         if not hosts.expiry.is_armed:
@@ -1289,8 +1291,6 @@ class Hosts:
                 waited_s = now_mono - permit.joined_mono
                 if waited_s > LONG_S or host.long_wait is not None:
                     self.reports.waited(host, permit, waited_s)
-            if host.line:
-                host.advance(now_mono)
             return permit
         host.grant(permit, now_mono)
         return permit
@@ -1331,8 +1331,6 @@ class Hosts:
                 return host.not_yet(lane) if self.fleet is None or host.line else self.fleet.unasked(lane)
             host.take(permit)
         host.grant(permit, now_mono)
-        if host.line:
-            host.advance(now_mono)
         return permit
 
     async def try_starts(self, requests: Sequence[TurnRequest], /) -> list[LocalPermit | NotYet]:
