@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -104,15 +105,11 @@ def interleave_parts(prepare: Callable[[int], Mapping[tuple[str, Hashable], Task
     parts = Parts()
     for number in counted("round", range(rounds + 1)):
         tasks = prepare(number)
-        gc.collect()
-        gc.freeze()
-        try:
+        with older_objects_frozen():
             for key, task in tasks.items():
                 seconds = _cpu_seconds(task.run)
                 if number:
                     parts.taken.setdefault(key, {})[number] = seconds, task.operations
-        finally:
-            gc.unfreeze()
     return parts
 
 
@@ -129,15 +126,18 @@ def interleave(contenders: Sequence[Contender], rounds: int) -> Samples:
 
 
 def cpu_seconds(run: Callable[[], object]) -> float:
-    """Return the processor time of a call: other processes do not count.
+    """Return the processor time of a call: other processes do not count."""
+    with older_objects_frozen():
+        return _cpu_seconds(run)
 
-    The garbage collector stays on, for a parser that leaves cycles behind shall pay for them, but it does not get to
-    see older objects.
-    """
+
+@contextmanager
+def older_objects_frozen() -> Iterator[None]:
+    """Keep the garbage collector on, so that code that leaves cycles behind pays for them, but hide older objects."""
     gc.collect()
     gc.freeze()
     try:
-        return _cpu_seconds(run)
+        yield
     finally:
         gc.unfreeze()
 

@@ -22,7 +22,7 @@ from benchmarks.figures import Figure, figure
 from benchmarks.loopback import process_running, serving
 from benchmarks.many_hosts.crawlers import UNPACED, USER_AGENT, LoopbackResolver, connector
 from benchmarks.table import table
-from benchmarks.timing import Contender, Task, interleave
+from benchmarks.timing import Contender, Task, interleave, older_objects_frozen
 from politesse import Gatekeeper, PoliteQueue, PoliteSession
 from politesse.testing import ScriptedFetcher
 from politesse.watch import WatchServer, serve
@@ -69,12 +69,12 @@ def run(settings: Settings) -> Iterator[Reported]:
         rows,
     )
     yield from figures[1:]
-    many = settings.size(10_000, 200)
-    longest_ms, share = asyncio.run(_longest_step(many, settings.size(3, 1)))
+    many, origins_of_one = settings.size(10_000, 200), settings.size(3_000, 20)
+    longest_ms, share = asyncio.run(_longest_step(many, origins_of_one, settings.size(3, 1)))
     longest = ", ".join(f"{one:.1f}" for one in longest_ms[:4])
     yield (
-        f"watch: {many:,} hosts, each with a URL in the queue, three streams: the longest steps took {longest} ms, "
-        f"all steps {100 * share:.1f} % of the time"
+        f"watch: {many:,} hosts, each with a URL in the queue, one of {origins_of_one:,} origins, three streams: the "
+        f"longest steps took {longest} ms, all steps {100 * share:.1f} % of the time"
     )
     yield Figure("watch/longest step", longest_ms[0], longest_ms[0], longest_ms[0], "ms")
 
@@ -155,8 +155,11 @@ async def _opened(stack: AsyncExitStack, origins: Sequence[str]) -> tuple[Gateke
     return gate, await stack.enter_async_context(PoliteSession(gate, connector=connector()))
 
 
-async def _longest_step(hosts: int, times: int) -> tuple[list[float], float]:
-    """Return the longest steps of the event loop while many hosts are watched, in ms, and their share of the time."""
+async def _longest_step(hosts: int, origins_of_one: int, times: int) -> tuple[list[float], float]:
+    """Return the longest steps of the event loop while many hosts are watched, in ms, and their share of the time.
+
+    One more host, which is seen, has ``origins_of_one`` ports.
+    """
     spent: list[float] = []
     run_handle = asyncio.Handle._run  # noqa: SLF001 - asyncio has no other place to time each step
 
@@ -165,14 +168,17 @@ async def _longest_step(hosts: int, times: int) -> tuple[list[float], float]:
         run_handle(handle)
         spent.append(time.thread_time() - began)
 
-    site = ScriptedFetcher({f"https://h{number}.example": _ROBOTS for number in range(hosts)})
-    async with Gatekeeper(USER_AGENT, fetcher=site) as gate:
-        await gate.check_batch(f"https://h{number}.example/" for number in range(hosts))
+    origins = [f"https://a.example:{1 + number}" for number in range(origins_of_one)]
+    origins += [f"https://h{number}.example" for number in range(hosts)]
+    site = ScriptedFetcher(dict.fromkeys(origins, _ROBOTS))
+    async with Gatekeeper(USER_AGENT, fetcher=site, pacing=UNPACED) as gate:
+        await gate.check_batch(f"{origin}/" for origin in origins)
         queue: PoliteQueue[None] = PoliteQueue(gate)
         for number in range(hosts):
             await queue.put(f"https://h{number}.example/1")
         async with await serve(gate, queue, port=0) as server:
-            with process_running(_read, server.url) as pipe, mock.patch.object(asyncio.Handle, "_run", timed):
+            timing = mock.patch.object(asyncio.Handle, "_run", timed)
+            with process_running(_read, server.url) as pipe, older_objects_frozen(), timing:
                 await asyncio.to_thread(pipe.recv)
                 started = time.monotonic()
                 await asyncio.sleep(times * _TICKS_S)

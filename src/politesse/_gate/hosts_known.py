@@ -14,17 +14,18 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from politesse._base.text import printable
-from politesse._pacing.pace import stated_pace, visit_from
+from politesse._pacing.pace import slower, stated_pace, visit_from
 from politesse.status import HostStatus, RobotsStatus
 from politesse.verdict import CLOSED, Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Generator, Iterable, Iterator
 
     from politesse._cache.outcome import Copy
     from politesse._gate.state import GateState
     from politesse._pacing.shared import GateShare
     from politesse.origin import Origin
+    from politesse.robots import RuleSet
 
 
 def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
@@ -32,7 +33,8 @@ def hosts_known(state: GateState, agent: str) -> dict[str, HostStatus]:
     known = KnownHosts(state, agent)
     for _ in known.find():
         pass
-    return {status.host: status for status in known.statuses(known.names(resting=True))}
+    statuses = known.statuses(known.names(resting=True))
+    return {status.host: status for status in statuses if status is not None}
 
 
 class KnownHosts:
@@ -64,26 +66,53 @@ class KnownHosts:
         """Return the names of the hosts, busy hosts first; for ``resting`` see ``Hosts.names``."""
         return list(dict.fromkeys([*self._state.pacer.names(resting=resting), *self.origins]))
 
-    def statuses(self, names: Iterable[str], *, robots: bool = True) -> Iterator[HostStatus]:
-        """Yield the present status of each of these hosts; it takes half the time without ``robots``.
+    def statuses(self, names: Iterable[str], *, robots: bool = True) -> Iterator[HostStatus | None]:
+        """Yield the present status of each of these hosts, after None for each of its origins; see ``find``.
 
-        A host that is not known is idle.
+        A host that is not known is idle. It takes half the time without ``robots``.
         """
-        state, fetching = self._state, self._state.cache.flights
-        entries = state.cache.entries
         for host in names:
-            now = state.clock.monotonic(), state.clock.wall()
-            origins = self.origins.get(host, {})
-            copies = [copy for key in origins if (copy := entries.get(key)) is not None]
-            known = state.pacer.host(host) or HostStatus(host, 0.0, Bound.FLOOR, now[1])
-            pace = _pace(state, self._agent, known, copies, now)
-            if robots:
-                open_wall = pace.closed_until or now[1]  # robots.txt is not fetched while its host is closed
-                files = [_robots(copy, now, open_wall, fetching) for copy in copies]
-                unknown = [origin for key, origin in origins.items() if key in fetching and key not in entries]
-                files += [RobotsStatus(origin, fetching=True) for origin in unknown]
-                pace = replace(pace, robots=tuple(files))
-            yield pace
+            yield (yield from self._status(host, robots=robots))
+
+    def _status(self, host: str, *, robots: bool) -> Generator[None, None, HostStatus]:
+        """Return the status of a host with the slower of two paces: of the pacer, and of the robots.txt of the host."""
+        state, entries, fetching = self._state, self._state.cache.entries, self._state.cache.flights
+        now_mono, now_wall = now = state.clock.monotonic(), state.clock.wall()
+        known = state.pacer.host(host) or HostStatus(host, 0.0, Bound.FLOOR, now_wall)
+        options = state.pacer.options_of.get(host, state.pacing)
+        stated, since_s, is_open = stated_pace((), now_wall, options), inf, False
+        timed: list[RuleSet] = []
+        openings: list[float] = []
+        files: list[RobotsStatus] = []
+        for key, origin in self.origins.get(host, {}).items():
+            copy = entries.get(key)
+            if copy is not None:
+                since_s = min(since_s, copy.age_s(now_mono, now_wall))
+                rules = copy.rules.get(self._agent)
+                if rules is not None:
+                    stated = slower(stated, stated_pace((rules,), now_wall, options))
+                    if rules.timetable.is_timed:
+                        timed.append(rules)
+                source = copy.source
+                if source.of_host or (source.result in CLOSED and not state.reports):
+                    openings.append(source.not_before or now_wall)
+                else:
+                    is_open = True
+                if robots:
+                    open_wall = known.closed_until or now_wall  # robots.txt is not fetched while its host is closed
+                    files.append(_robots(copy, now, open_wall, fetching))
+            elif robots and key in fetching:
+                files.append(RobotsStatus(origin, fetching=True))
+            yield
+
+        status = replace(known, robots=tuple(files)) if files else known
+        if stated.interval_s > known.interval_s:
+            # The pacer learns this pace with the first turn. Until then it counts from the fetch of robots.txt.
+            next_wall = max(known.not_before, now_wall - since_s + stated.interval_s)
+            status = replace(status, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before=next_wall)
+        # If no origin of the host is open, its next request is for the robots.txt that may be fetched first.
+        open_wall = max(visit_from(timed, now_wall), now_wall if is_open else min(openings, default=now_wall))
+        return status if open_wall <= status.not_before else replace(status, not_before=open_wall)
 
 
 def held_longest(pacer: GateShare) -> str:
@@ -114,20 +143,3 @@ def _robots(copy: Copy, now: tuple[float, float], open_wall: float, fetching: Co
         next_fetch=max(now[1] + copy.due_in_s(*now), open_wall),
         size=copy.rules.size if copy.rules else None,
     )
-
-
-def _pace(state: GateState, agent: str, known: HostStatus, copies: list[Copy], now: tuple[float, float]) -> HostStatus:
-    """Return the status of a host with the slower of two paces: of the pacer, and of the robots.txt of its origins."""
-    options, (_, now_wall) = state.pacer.options_of.get(known.host, state.pacing), now
-    rules = [copy.rules[agent] for copy in copies if agent in copy.rules]
-    stated, open_wall = stated_pace(rules, now_wall, options), visit_from(rules, now_wall)
-    if stated.interval_s > known.interval_s:
-        # The pacer learns this pace with the first turn. Until then the interval counts from the fetch of robots.txt.
-        since_s = min((copy.age_s(*now) for copy in copies), default=inf)
-        next_wall = max(known.not_before, now_wall - since_s + stated.interval_s)
-        known = replace(known, interval_s=stated.interval_s, bound_by=stated.bound_by, not_before=next_wall)
-    # If no origin of the host is open, its next request is for the robots.txt that may be fetched first.
-    sources = [copy.source for copy in copies]
-    if all(source.of_host or (source.result in CLOSED and not state.reports) for source in sources):
-        open_wall = max(open_wall, min([source.not_before or now_wall for source in sources], default=now_wall))
-    return known if open_wall <= known.not_before else replace(known, not_before=open_wall)

@@ -43,7 +43,7 @@ from politesse.errors import ClosedError, ConfigurationError, InvalidURL, WrongE
 from politesse.origin import Origin, paced_host
 from politesse.queue import PoliteQueue
 from politesse.robots.explain import matching_alone
-from politesse.watch._table import HostTable, View, lasting, plain, policy_text
+from politesse.watch._table import HostTable, Message, View, encode, plain, policy_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -76,7 +76,6 @@ _OF_HOST: Final = ("pace", "deny", "exempt", "clear", "forget", "give_up")
 _OF_CRAWL: Final = ("pause", "continue", "stop")
 _OF_QUEUE: Final = ("give_up", *_OF_CRAWL)
 _MAX_REASON: Final = 200
-_encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 def app(
@@ -240,7 +239,7 @@ class _Watch:
             status, text = 400, str(error)
         except (ClosedError, WrongEventLoop) as error:
             status, text = 503, str(error)
-        return web.json_response({"error": text}, status=status, headers=headers, dumps=_encode)
+        return web.json_response({"error": text}, status=status, headers=headers, dumps=encode)
 
     def _check(self, request: web.Request, *, needs_token: bool) -> None:
         host, origin = request.headers.get("Host", "").lower(), request.headers.get("Origin")
@@ -276,11 +275,12 @@ class _Watch:
 
     async def hosts(self, request: web.Request) -> web.Response:
         self._gate.state.check_usable()
-        return web.json_response(await self._table.page(View.of(request.query)), dumps=_encode)
+        page = await self._table.page(View.of(request.query))
+        return web.json_response(text=page.text)
 
     async def statistics(self, _: web.Request) -> web.Response:
         self._gate.state.check_loop()
-        return web.json_response(self._statistics(), dumps=_encode)
+        return web.json_response(self._statistics(), dumps=encode)
 
     def _statistics(self) -> dict[str, Any]:
         gate, queue, crawl = self._gate, self._queue, None
@@ -324,7 +324,7 @@ class _Watch:
                 for one, matches in lines
             ],
         }
-        return web.json_response(found, dumps=_encode)
+        return web.json_response(found, dumps=encode)
 
     async def steer(self, request: web.Request) -> web.Response:
         self._check_steering()
@@ -335,7 +335,7 @@ class _Watch:
             raise ConfigurationError(f"the body is not JSON: {error}") from error
         done = await self._carry_out(order, request.remote or "a socket of this machine")
         self._table.look_again()
-        return web.json_response({"done": done}, dumps=_encode)
+        return web.json_response({"done": done}, dumps=encode)
 
     async def _carry_out(self, order: object, by: str) -> str:
         """Carry out an order of the watcher at this address, as it was read from JSON; return what was done."""
@@ -365,17 +365,18 @@ class _Watch:
         view, clock = View.of(request.query), self._gate.clock
         self._gate.state.check_usable()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
-        sent: dict[str, object] = {}
+        sent: dict[str, str] = {}
         number, spoke_mono = 0, clock.monotonic()
         with self._refusals, suppress(ConnectionError, ClosedError):
             await response.prepare(request)
             while not self._ended.is_set() and request.transport is not None and not request.transport.is_closing():
-                messages: dict[str, Any] = {"statistics": self._statistics(), "hosts": await self._table.recent(view)}
-                number, messages["refusals"] = self._refusals.since(number)
-                facts = {name: lasting(message, clock.wall()) for name, message in messages.items()}
-                new = [name for name in messages if facts[name] != sent.get(name, [])]
-                sent = facts | {"refusals": []}
-                text = "".join(f"event: {name}\ndata: {_encode(messages[name])}\n\n" for name in new)
+                statistics, page = Message.of(self._statistics(), clock.wall()), await self._table.recent(view)
+                number, refusals = self._refusals.since(number)
+                messages = {"statistics": statistics, "hosts": page, "refusals": Message.of(refusals, clock.wall())}
+                sent["refusals"] = "[]"  # each refusal is sent once
+                new = [name for name, message in messages.items() if message.facts != sent.get(name)]
+                sent = {name: message.facts for name, message in messages.items()}
+                text = "".join(f"event: {name}\ndata: {messages[name].text}\n\n" for name in new)
                 if not text and clock.monotonic() - spoke_mono >= _SILENCE_S:
                     text = ": nothing has changed\n\n"
                 if text:

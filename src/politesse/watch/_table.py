@@ -3,12 +3,14 @@
 Theory of operation. Nothing is read while nobody asks. The first question makes an index, which has an entry for each
 host. The index is made in slices of 2 ms, and the event loop serves others in between. All watchers share the index. A
 later question makes it anew: after a second, or later if it took long, so that it takes at most 1 % of the time. (For
-10,000 hosts it takes 0.1 s.) Each answer reads anew the hosts that are seen, 200 at most.
+10,000 hosts it takes 0.1 s.) Each answer reads anew the hosts that are seen, 200 at most. It is read and encoded in
+slices, too, because a host may have thousands of origins.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from dataclasses import dataclass
 from heapq import merge
@@ -48,6 +50,7 @@ _SLICE_S: Final = 0.002
 _LEAST_S: Final = 1.0
 _MOST_S: Final = 10.0  # further searches delay the next index to no later than this
 _MAX_SHARE: Final = 0.01
+encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Entry(NamedTuple):
@@ -61,6 +64,28 @@ class Entry(NamedTuple):
     not_before: float
     closed: float
     held: float
+
+
+class Message(NamedTuple):
+    """A message to a watcher.
+
+    Attributes:
+        text: the message as JSON.
+        facts: the same without all that changes by the passage of time alone, for a comparison.
+    """
+
+    text: str
+    facts: str
+
+    @classmethod
+    def of(cls, value: object, now_wall: float) -> Message:
+        """Return the message of a value, which takes one step."""
+        return cls(encode(value), encode(_lasting(value, now_wall)))
+
+    def joined(self, name: str, items: list[Message]) -> Message:
+        """Return the message of an object with one more member, the list of ``items``."""
+        pairs = zip(self, zip(*items, strict=True) if items else ((), ()), strict=True)
+        return Message(*(f'{text[:-1]},"{name}":[{",".join(texts)}]}}' for text, texts in pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +130,7 @@ class HostTable:
         self._entries: list[Entry] = []  # by name
         self._phases: Counter[str] = Counter()
         self._found: dict[tuple[str, str, str], list[Entry]] = {}
-        self._recent: dict[View, tuple[float, dict[str, Any]]] = {}
+        self._recent: dict[View, tuple[float, Message]] = {}
         self._due_mono = -inf
         self._changes = 0
         self._reading = asyncio.Lock()
@@ -116,7 +141,7 @@ class HostTable:
         self._due_mono = -inf
         self._recent.clear()
 
-    async def recent(self, view: View) -> dict[str, Any]:
+    async def recent(self, view: View) -> Message:
         """Return the same as ``page``; it may be a second old, so that the streams of one view share it."""
         now_mono = self._gate.clock.monotonic()
         self._recent = {one: page for one, page in self._recent.items() if now_mono - page[0] < _LEAST_S}
@@ -126,7 +151,7 @@ class HostTable:
         self._recent[view] = now_mono, page
         return page
 
-    async def page(self, view: View) -> dict[str, Any]:
+    async def page(self, view: View) -> Message:
         """Return the hosts of a view, as ``/hosts`` answers."""
         slices, clock = _Slices(), self._gate.clock
         async with self._reading:
@@ -139,13 +164,14 @@ class HostTable:
             found = await self._find((view.search, view.phase, view.sort), slices)
             later_mono = self._due_mono + (slices.spent_s - spent_s) / _MAX_SHARE
             self._due_mono = max(self._due_mono, min(later_mono, clock.monotonic() + _MOST_S))
-        known, hosts = self._known, []
+        known, now_wall, hosts = self._known, clock.wall(), []
         for status in known.statuses([entry.host for entry in found[view.first : view.first + view.count]]):
-            hosts.append(self._row(status))
+            if status is not None:
+                hosts.append(await self._row(status, slices))
             await slices.rest()
         phases = {phase: self._phases[phase] for phase in PHASES}
         counts = {"time": plain(clock.wall()), "total": len(self._entries), "matching": len(found), "phases": phases}
-        return counts | {"first": view.first, "hosts": hosts}
+        return Message.of(counts | {"first": view.first}, now_wall).joined("hosts", hosts)
 
     async def _make_index(self, slices: _Slices) -> None:
         known, entries, wall = KnownHosts(self._gate.state, self._gate.name), [], self._gate.clock.wall
@@ -153,9 +179,10 @@ class HostTable:
             await slices.rest()
         queued = {} if self._queue is None else self._queue.sizes()
         for one in known.statuses(dict.fromkeys([*known.names(), *queued]), robots=False):
-            urls = queued.get(one.host, 0)
-            numbers = one.interval_s, one.not_before, one.closed_until or 0.0, one.held_s
-            entries.append(Entry(one.host, _phase(one, urls, wall()), urls, one.waiting, *numbers))
+            if one is not None:
+                urls = queued.get(one.host, 0)
+                numbers = one.interval_s, one.not_before, one.closed_until or 0.0, one.held_s
+                entries.append(Entry(one.host, _phase(one, urls, wall()), urls, one.waiting, *numbers))
             await slices.rest()
         self._known, self._entries = known, await _sorted(entries, "host", slices)
         self._phases = Counter(entry.phase for entry in entries)
@@ -174,16 +201,20 @@ class HostTable:
             self._found[key] = await _sorted(found, sort, slices)
         return self._found[key]
 
-    def _row(self, status: HostStatus) -> dict[str, Any]:
-        queued = 0 if self._queue is None else self._queue.qsize(status.host)
+    async def _row(self, status: HostStatus, slices: _Slices) -> Message:
+        queued, now_wall = 0 if self._queue is None else self._queue.qsize(status.host), self._gate.clock.wall()
         policy = self._gate.state.policies.get(status.host)
-        return {name: plain(getattr(status, name)) for name in _OF_HOST} | {
-            "phase": _phase(status, queued, self._gate.clock.wall()),
+        row = {name: plain(getattr(status, name)) for name in _OF_HOST} | {
+            "phase": _phase(status, queued, now_wall),
             "queued": queued,
             "fleet": plain(status.fleet_wait),
             "policy": None if policy is None else policy_text(policy),
-            "robots": [{name: plain(getattr(one, name)) for name in _OF_ROBOTS} for one in status.robots],
         }
+        files = []
+        for one in status.robots:
+            files.append(Message.of({name: plain(getattr(one, name)) for name in _OF_ROBOTS}, now_wall))
+            await slices.rest()
+        return Message.of(row, now_wall).joined("robots", files)
 
 
 class _Slices:
@@ -237,12 +268,11 @@ def plain(value: object) -> object:
     return value if isinstance(value, int | None) else shortened(str(value), MAX_TEXT)
 
 
-def lasting(value: object, now_wall: float) -> object:
-    """Return a message without all that changes by the passage of time alone, for a comparison."""
+def _lasting(value: object, now_wall: float) -> object:
     if isinstance(value, dict):
-        return {name: lasting(one, now_wall) for name, one in value.items() if name not in _PASSING}
+        return {name: _lasting(one, now_wall) for name, one in value.items() if name not in _PASSING}
     if isinstance(value, list):
-        return [lasting(one, now_wall) for one in value]
+        return [_lasting(one, now_wall) for one in value]
     if isinstance(value, float) and value > _FIRST_WALL:
         return round(value) if value > now_wall else None
     return value

@@ -1,10 +1,12 @@
 """``politesse.watch`` over HTTP: what a watcher reads, what an order changes, and who is refused."""
 
 import asyncio
+import gc
 import json
 import logging
 import re
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -176,6 +178,41 @@ async def test_thousands_of_hosts_are_sorted_in_steps(
     for name in names:
         await queue.put(f"https://{name}/")
     assert await browser.hosts("?sort=-host&first=2500&count=200") == sorted(names, reverse=True)[2500:2700]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The processor time of each step of the event loop, without that of full collections of garbage."""
+    steps: list[float] = []
+    run_handle = asyncio.Handle._run  # asyncio has no other place to time each step
+
+    def timed(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        run_handle(handle)
+        steps.append(time.thread_time() - began)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    gc.disable()
+    yield steps
+    gc.enable()
+
+
+async def test_a_host_with_thousands_of_origins_is_shown_whole_in_small_steps(
+    gate: Gatekeeper, fetcher: ScriptedFetcher, browser: Browser, steps: list[float]
+) -> None:
+    origins = [f"https://a.example:{number}" for number in range(1_000, 4_000)]
+    fetcher.answers |= dict.fromkeys(origins, RULES)
+    await gate.check_batch(f"{origin}/" for origin in origins)
+    steps.clear()
+    async with browser.http.get(f"{browser.url}events", headers=WITH_TOKEN) as response:
+        text = b""
+        while b"event: hosts" not in text or not text.endswith(b"\n\n"):
+            text += await response.content.readany()
+    assert max(steps) < sum(steps) / 4, sorted(steps)[-3:]
+    *_, message = text.decode().splitlines()[:-1]
+    [row] = json.loads(message.removeprefix("data: "))["hosts"]
+    assert (row["host"], row["interval_s"], row["bound_by"]) == ("a.example", 10.0, "crawl-delay")
+    assert {one["origin"] for one in row["robots"]} == set(origins)
 
 
 @pytest.mark.parametrize(
