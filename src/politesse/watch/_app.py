@@ -43,7 +43,7 @@ from politesse.errors import ClosedError, ConfigurationError, InvalidURL, WrongE
 from politesse.origin import Origin, paced_host
 from politesse.queue import PoliteQueue
 from politesse.robots.explain import matching_alone
-from politesse.watch._table import HostTable, Message, View, encode, plain, policy_text
+from politesse.watch._table import HostTable, Message, Slices, View, encode, plain, policy_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -495,11 +495,17 @@ def _set_policy(gate: Gatekeeper, action: str, host: str, reason: str, limits: d
 
 async def _forget(gate: Gatekeeper, given: str) -> str:
     """Forget the files of an origin, or of all known origins of a host."""
+    slices, origins = Slices(), []
     if "://" in given:
-        origins = [Origin.of(given)]
+        origins.append(Origin.of(given))
     else:
-        host, copies = paced_host(given), gate.state.cache.entries.values()
-        origins = [copy.origin for copy in copies if copy.origin.pacing_host == host] or [Origin.of(f"https://{host}")]
+        host = paced_host(given)
+        for copy in list(gate.state.cache.entries.values()):
+            if copy.origin.pacing_host == host:
+                origins.append(copy.origin)
+            await slices.rest()
+        origins = origins or [Origin.of(f"https://{host}")]
     for origin in origins:
         await gate.forget(origin)
-    return f"{', '.join(origin.text for origin in origins)}: robots.txt is forgotten"
+        await slices.rest()
+    return f"{shortened(', '.join(origin.text for origin in origins))}: robots.txt is forgotten"

@@ -153,7 +153,7 @@ class HostTable:
 
     async def page(self, view: View) -> Message:
         """Return the hosts of a view, as ``/hosts`` answers."""
-        slices, clock = _Slices(), self._gate.clock
+        slices, clock = Slices(), self._gate.clock
         async with self._reading:
             if clock.monotonic() >= self._due_mono:
                 changes = self._changes
@@ -173,7 +173,7 @@ class HostTable:
         counts = {"time": plain(clock.wall()), "total": len(self._entries), "matching": len(found), "phases": phases}
         return Message.of(counts | {"first": view.first}, now_wall).joined("hosts", hosts)
 
-    async def _make_index(self, slices: _Slices) -> None:
+    async def _make_index(self, slices: Slices) -> None:
         known, entries, wall = KnownHosts(self._gate.state, self._gate.name), [], self._gate.clock.wall
         for _ in known.find():
             await slices.rest()
@@ -188,7 +188,7 @@ class HostTable:
         self._phases = Counter(entry.phase for entry in entries)
         self._found.clear()
 
-    async def _find(self, key: tuple[str, str, str], slices: _Slices) -> list[Entry]:
+    async def _find(self, key: tuple[str, str, str], slices: Slices) -> list[Entry]:
         """Return the entries that match a search and a phase, in an order."""
         if key not in self._found:
             if len(self._found) >= _MAX_VIEWS:
@@ -201,7 +201,7 @@ class HostTable:
             self._found[key] = await _sorted(found, sort, slices)
         return self._found[key]
 
-    async def _row(self, status: HostStatus, slices: _Slices) -> Message:
+    async def _row(self, status: HostStatus, slices: Slices) -> Message:
         queued, now_wall = 0 if self._queue is None else self._queue.qsize(status.host), self._gate.clock.wall()
         policy = self._gate.state.policies.get(status.host)
         row = {name: plain(getattr(status, name)) for name in _OF_HOST} | {
@@ -217,7 +217,7 @@ class HostTable:
         return Message.of(row, now_wall).joined("robots", files)
 
 
-class _Slices:
+class Slices:
     """Cuts work into slices of 2 ms; ``spent_s`` is the time of all slices that have ended."""
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class _Slices:
             self._since_s = perf_counter()
 
 
-async def _sorted(entries: list[Entry], sort: str, slices: _Slices) -> list[Entry]:
+async def _sorted(entries: list[Entry], sort: str, slices: Slices) -> list[Entry]:
     """Return the entries in the order of ``sort``; equal entries keep their order."""
     is_turned, name = sort.startswith("-"), sort.removeprefix("-")
     key: Callable[[Entry], Any] = attrgetter(name)

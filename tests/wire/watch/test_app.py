@@ -471,6 +471,25 @@ async def test_robots_txt_of_an_origin_or_of_all_origins_of_a_host_is_forgotten(
     assert await browser.order("forget", host="unknown.example")
 
 
+async def test_the_reason_to_forget_thousands_of_origins_is_noted_in_small_steps(
+    gate: Gatekeeper,
+    fetcher: ScriptedFetcher,
+    browser: Browser,
+    steps: list[float],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    origins = [f"https://a.example:{number}" for number in range(1_000, 4_000)]
+    fetcher.answers |= dict.fromkeys(origins, RULES)
+    await gate.check_batch(f"{origin}/" for origin in origins)
+    steps.clear()
+    done = await browser.order("forget", host="a.example")
+    assert max(steps) < sum(steps) / 2, sorted(steps)[-3:]
+    assert done.startswith(f"{origins[0]}, {origins[1]}, ")
+    assert gate.statistics().origins == 0
+    [note] = caplog.messages
+    assert note == f"{done}, by a watcher at 127.0.0.1: a reason"
+
+
 async def test_each_order_is_noted_with_its_reason(
     clock: ManualClock, fetcher: ScriptedFetcher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
