@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import parse_qs, urldefrag
 
@@ -11,10 +13,10 @@ import typer
 from rich.console import Group
 from rich.live import Live
 
-from politesse._base.text import counted, printable
-from politesse.cli.console import errors, output, say
+from politesse._base.text import counted, printable, without_tls
+from politesse.cli.console import output, say
 from politesse.cli.progress import host_table, rough, shown_line
-from politesse.errors import ConfigurationError, InvalidURL
+from politesse.errors import ClosedError, ConfigurationError, InvalidURL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,46 +66,66 @@ async def watch(
 
     The table is read again each second. Without a terminal, it is printed once.
 
-    Exit code: 0 when the crawl has ended; 2 if the URL does not answer, or refuses the token or an option.
+    Exit code: 0 when the watch has ended, with its crawl or before; 2 if the URL does not answer as a watch does, or
+    refuses the token or an option.
     """
     url, fragment = urldefrag(url)
-    shown = InvalidURL(url, "").url  # without userinfo
     token = next(iter(parse_qs(fragment).get("token", ())), token)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     out, view = output(), {"search": search, "phase": phase, "sort": sort}
     rows = out.height - _OTHER_LINES if out.is_terminal else _LINES_OF_PIPE
     view["count"] = str(max(1, min(rows, 200)))
-    async with aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as http:
+    end = "The watch has ended."
+    try:
+        async with aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as http:
+            first = await _read_frame(http, url, view, out.width)
+            if once or not out.is_terminal:
+                out.print(first)
+                return 0
+            with Live(first, console=out, auto_refresh=False) as live, suppress(_NoConnection):
+                while True:
+                    await asyncio.sleep(_EVERY_S)
+                    live.update(await _read_frame(http, url, view, out.width), refresh=True)
+    except ClosedError as error:
+        end = f"The watch has ended: {printable(str(error))}."
+    say(out, end)
+    return 0
 
-        async def read(path: str, **query: str) -> dict[str, Any]:
-            async with http.get(f"{url.rstrip('/')}/{path}", params=query, allow_redirects=False) as response:
-                answer: dict[str, Any] = await response.json(content_type=None)
-                if not response.ok:
-                    raise ConfigurationError(f"{shown} answers {response.status}: {answer['error']}")
-                return answer
 
-        async def frame() -> Group:
-            return _frame(await read("statistics"), await read("hosts", **view), out.width)
+class _NoConnection(ConfigurationError):
+    """Nothing listens at the URL, or what listened there has ended."""
 
-        try:
-            first = await frame()
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):  # their text has the whole URL
-            say(errors(), f"{printable(shown)} is not the URL of a watch", "red")
-            return 2
-        except (aiohttp.ClientError, TimeoutError, *_MALFORMED) as error:
-            say(errors(), f"{printable(str(error)) or type(error).__name__}", "red")
-            return 2
-        if once or not out.is_terminal:
-            out.print(first)
-            return 0
-        with Live(first, console=out, auto_refresh=False) as live:
-            while True:
-                await asyncio.sleep(_EVERY_S)
-                try:
-                    live.update(await frame(), refresh=True)
-                except (aiohttp.ClientError, TimeoutError):
-                    say(out, "The crawl has ended.")
-                    return 0
+
+async def _read_frame(http: aiohttp.ClientSession, url: str, view: Mapping[str, str], width: int) -> Group:
+    """Ask a watch, and return the table.
+
+    Raises:
+        ClosedError: the gate is closed.
+        ConfigurationError: the URL does not answer as a watch does, or refuses the token or the view.
+    """
+    shown = InvalidURL(url, "").url  # without userinfo
+
+    async def read(path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        async with http.get(f"{url.rstrip('/')}/{path}", params=query, allow_redirects=False) as response:
+            answer: dict[str, Any] = await response.json(content_type=None)
+            if response.status == HTTPStatus.GONE:
+                raise ClosedError(answer["error"])
+            if not response.ok:
+                raise ConfigurationError(f"{shown} answers {response.status}: {answer['error']}")
+            return answer
+
+    try:
+        return _frame(await read("statistics", {}), await read("hosts", view), width)
+    except ConfigurationError:
+        raise
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):  # their text has the whole URL
+        raise ConfigurationError(f"{shown} is not the URL of a watch") from None
+    except TimeoutError as error:
+        raise ConfigurationError(f"{shown} does not answer") from error
+    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+        raise _NoConnection(without_tls(str(error))) from error
+    except (aiohttp.ClientError, *_MALFORMED) as error:
+        raise ConfigurationError(f"{shown} does not answer as a watch does: {error}") from error
 
 
 def _frame(statistics: Mapping[str, Any], page: Mapping[str, Any], width: int) -> Group:

@@ -81,7 +81,7 @@ _MAX_REASON: Final = 200
 def app(
     gate: Gatekeeper, queue: PoliteQueue[Any] | None = None, token: str | None = None, names: Collection[str] = ()
 ) -> web.Application:
-    """Return an application that shows a gate, and steers it. Serve it in the event loop of the gate.
+    """Return an application that shows a gate until the gate closes, and steers it. Serve it in the gate's event loop.
 
     ``add_subapp("/watch/", app(gate))`` mounts it in another application.
 
@@ -237,8 +237,10 @@ class _Watch:
             headers = {name: error.headers[name] for name in ("Allow", "WWW-Authenticate") if name in error.headers}
         except (ConfigurationError, InvalidURL) as error:
             status, text = 400, str(error)
-        except (ClosedError, WrongEventLoop) as error:
+        except WrongEventLoop as error:
             status, text = 503, str(error)
+        except ClosedError as error:
+            status, text = 410, str(error)  # RFC 9110 15.5.11: for good, because a gate never opens again
         return web.json_response({"error": text}, status=status, headers=headers, dumps=encode)
 
     def _check(self, request: web.Request, *, needs_token: bool) -> None:
@@ -333,6 +335,7 @@ class _Watch:
             order = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(f"the body is not JSON: {error}") from error
+        self._gate.state.check_usable()
         done = await self._carry_out(order, request.remote or "a socket of this machine")
         self._table.look_again()
         return web.json_response({"done": done}, dumps=encode)

@@ -2,21 +2,26 @@
 
 import asyncio
 import json
+import os
 import re
+import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from politesse import Gatekeeper, HostPolicy, PoliteQueue
 from politesse.testing import ManualClock, ScriptedFetcher
-from politesse.watch import serve
+from politesse.watch import app, serve
 from tests.support.scripted import UA
-from tests.support.sites import Site, serving
-from tests.tools.cli.command import politesse, start
+from tests.support.sites import Site, serving, until
+from tests.tools.cli.command import COMMAND, politesse, read_terminal, start
+from tests.wire.watch.watching import mounted
 
 TOKEN: Final = "a token of the tests"
 STEERING: Final = "\x1b]0;owned\x07[bold]:smile:<img>"
@@ -128,6 +133,53 @@ async def test_text_of_a_hostile_server_neither_steers_the_terminal_nor_is_marku
         assert done.code == 0
         assert done.out.replace("\n", "").isprintable()
         assert done.out.count("\\x1b]0;owned\\x07[bold]:smile:<img>") >= 3
+
+
+@asynccontextmanager
+async def in_terminal(url: str) -> AsyncIterator[list[str]]:
+    """Watch in a terminal; the body begins when a host is seen. The list then has the exit code and the last line."""
+    ours, theirs = os.openpty()
+    terminal = os.environ | {"TERM": "xterm-256color", "COLUMNS": "200"}
+    process = await asyncio.create_subprocess_exec(*COMMAND, "watch", url, stdout=theirs, stderr=theirs, env=terminal)
+    os.close(theirs)
+    shown, ended = bytearray(), list[str]()
+    reading = asyncio.create_task(asyncio.to_thread(read_terminal, ours, shown))
+    async with asyncio.timeout(30):
+        await until(lambda: b"a.example" in shown)
+        yield ended
+        code, text = await process.wait(), (await reading).decode()
+    lines = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", text).split("\r\n")
+    ended += [str(code), [line for line in lines if line][-1]]
+
+
+@pytest.mark.realtime
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_the_end_of_a_watch_is_said_as_it_is() -> None:
+    broken = False
+
+    @web.middleware
+    async def proxy(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return web.Response(status=502, text="<html>Bad Gateway") if broken else await handler(request)
+
+    site = ScriptedFetcher({"https://a.example": ""})
+    async with Gatekeeper(UA, fetcher=site) as gate:
+        await gate.check("https://a.example/")
+        async with await serve(gate, port=0) as server, in_terminal(server.url) as server_ended:
+            await server.aclose()
+        outer = web.Application(middlewares=[proxy])
+        outer.add_subapp("/watch/", app(gate))
+        async with mounted(outer) as browser:
+            async with in_terminal(f"{browser.url}watch/") as proxy_broke:
+                broken = True
+            broken = False
+            async with in_terminal(f"{browser.url}watch/") as gate_closed:
+                await gate.aclose()
+            later = await politesse("watch", f"{browser.url}watch/")
+    assert server_ended == ["0", "The watch has ended."]
+    assert gate_closed == ["0", "The watch has ended: the gatekeeper was closed."]
+    assert (later.code, later.out) == (0, "The watch has ended: the gatekeeper was closed.\n")
+    assert proxy_broke[0] == "2"
+    assert "does not answer as a watch does" in proxy_broke[1]
 
 
 @pytest.mark.realtime

@@ -390,14 +390,16 @@ async def test_streams_end_with_the_gate(gate: Gatekeeper, browser: Browser) -> 
         await serve(gate, port=0)
 
 
-async def test_a_mounted_app_says_that_the_gate_is_closed(gate: Gatekeeper) -> None:
-    async with mounted(app(gate)) as browser:
+async def test_a_mounted_app_says_that_the_gate_is_closed_for_good(gate: Gatekeeper, queue: PoliteQueue[None]) -> None:
+    async with mounted(app(gate, queue, token=TOKEN)) as browser:
         async with streaming(browser) as stream:
             await stream.messages("statistics", "hosts")
             await gate.aclose()
             assert await stream.is_ended()
         for path in "hosts", "events", "explain?url=https://a.example/":
-            assert (await browser.ask(path, 503)) == {"error": "the gatekeeper was closed"}
+            assert (await browser.ask(path, 410)) == {"error": "the gatekeeper was closed"}
+        assert await browser.order("pause", 410) == "the gatekeeper was closed"
+        assert not queue.is_paused
 
 
 async def test_an_app_in_another_event_loop_says_so_and_changes_nothing(

@@ -271,3 +271,15 @@ async def test_page_of_a_mounted_application(tab: Tab) -> None:
             await tab.page.goto(f"{client.url.rstrip('/')}{path}#token={TOKEN}")
             await expect(tab["state"]).to_have_text("no crawl")
         assert tab.complaints == []
+
+
+async def test_a_closed_gate_ends_the_watch_of_a_mounted_application(tab: Tab) -> None:
+    async with slow_gate(0.0) as gate, mounted(app(gate, token=TOKEN), "/watch") as client:
+        await tab.page.goto(f"{client.url}#token={TOKEN}")
+        await expect(tab["state"]).to_have_text("no crawl")
+        await gate.aclose()
+        await expect(tab.page.locator("main > .lost")).to_contain_text(
+            "The watch has ended: the gatekeeper was closed."
+        )
+        await expect(tab["state"]).to_have_text("ended")
+        await expect(tab.page).to_have_title("ended: politesse watch")
