@@ -17,7 +17,7 @@ from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import CONTROL_IN_ROW, quirks_of, read_lines, utf_8_of
 from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, AgentLine, Line
 from politesse.robots.native import NativeOutline, native_outline
-from politesse.robots.other_records import CleanParams, SitemapLines, lines_in
+from politesse.robots.other_records import CleanParams, OtherRecords, SitemapLines, lines_in
 from politesse.robots.outline import Outline
 from politesse.robots.rule_sets import Directives, RuleSet
 
@@ -193,7 +193,7 @@ class RobotsTxt:
         return [self.groups[self._reference.group_at(listed_at)] for listed_at, *_ in self._spans(agent)]
 
     def usage_lines_for(self, agent: str | Sequence[str]) -> list[Line]:
-        """Return the Content-Usage and Content-Signal lines that bind a crawler.
+        """Return the Content-Usage and Content-Signal lines that bind a crawler, as ``lines`` has them.
 
         Args:
             agent: as for ``rules_for``.
@@ -201,24 +201,25 @@ class RobotsTxt:
         Raises:
             ConfigurationError: see ``rules_for``.
         """
-        return [said.line for lines in self._stated(self._spans(agent)) for said in lines]
+        _ = self.lines
+        return [said.line for lines in self._stated(self._spans(agent), self._reference.others) for said in lines]
 
     def _site_usage(self, found: Sequence[Span]) -> SiteUsage:
         from politesse.robots.preferences import SiteUsage  # noqa: PLC0415 - few files state preferences
 
-        return SiteUsage(self._traits.matching, *self._stated(found), self._outline.others.licenses)
+        others = self._outline.others
+        return SiteUsage(self._traits.matching, *self._stated(found, others), others.licenses)
 
-    def _stated(self, found: Sequence[Span]) -> tuple[list[AgentLine], list[AgentLine]]:
+    def _stated(self, found: Sequence[Span], others: OtherRecords) -> tuple[list[AgentLine], list[AgentLine]]:
         """Return the Content-Usage lines and the Content-Signal lines that bind a crawler."""
-        # The Content-Signals in groups for ``*`` apply to a crawler whose own groups have no Content-Signal.
-        signals = self._said(found, CONTENT_SIGNAL) or self._said(self._names.binding(()), CONTENT_SIGNAL)
-        signals = signals or [AgentLine("", line) for line in self._outline.others.signals]
-        return self._said(found, CONTENT_USAGE), signals
 
-    def _said(self, found: Sequence[Span], field: str) -> list[AgentLine]:
-        """Return the lines of a field that bind a crawler, each with the user-agent name that matches."""
-        said = ((span, line) for span in found for line in lines_in(self._outline.others.usage, span))
-        return [AgentLine(name, line) for (_, _, name, _), line in said if line.field == field]
+        def said(spans: Sequence[Span], field: str) -> list[AgentLine]:
+            lines = ((span, line) for span in spans for line in lines_in(others.usage, span))
+            return [AgentLine(name, line) for (_, _, name, _), line in lines if line.field == field]
+
+        # The Content-Signals in groups for ``*`` apply to a crawler whose own groups have no Content-Signal.
+        signals = said(found, CONTENT_SIGNAL) or said(self._names.binding(()), CONTENT_SIGNAL)
+        return said(found, CONTENT_USAGE), signals or [AgentLine("", line) for line in others.signals]
 
     def _spans(self, agent: str | Sequence[str]) -> Sequence[Span]:
         """Return the groups that bind a crawler."""

@@ -22,7 +22,7 @@ from benchmarks.corpus import RobotsFile
 from benchmarks.generator import generate
 from benchmarks.urls import fresh_urls
 from politesse.errors import InvalidURL
-from politesse.robots import IMPLEMENTATION, Dialect, RobotsTxt, RuleSet, native
+from politesse.robots import IMPLEMENTATION, Dialect, Quirk, RobotsTxt, RuleSet, native
 from politesse.robots.dialect import Traits
 from politesse.robots.native import NativeRuleSet
 from politesse.robots.other_records import OtherRecords
@@ -118,6 +118,18 @@ def test_other_threads_run_while_a_file_of_many_records_is_read(monkeypatch: pyt
     assert (rules.comments, rules.usage("/")) == (expected.comments, expected.usage("/"))
     assert sum(steps) == 1 + 2 * MANY
     assert max(steps) == 1_000  # the core holds the GIL while it makes as many objects
+
+
+def test_lines_about_usage_are_those_of_the_file_with_all_their_quirks() -> None:
+    body = "Content-Signal: search=no\nUser-agent: *\nContent-Usage train-ai=n\nContent-Usage:\xa0search=y\nDisallow:"
+    for robots in RobotsTxt.parse(body), pure_robots(body):
+        found = robots.usage_lines_for("x")
+        assert [(line.number, line.quirks) for line in found] == [
+            (3, (Quirk.MISSING_COLON,)),
+            (4, (Quirk.ODD_BLANK,)),
+            (1, ()),
+        ]
+        assert found == [robots.lines[number] for number in (2, 3, 0)]
 
 
 @pytest.mark.parametrize("dialect", first_of(1, NATIVE))
