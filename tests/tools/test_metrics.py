@@ -316,8 +316,11 @@ async def test_wrong_type_is_refused(gate: Gatekeeper) -> None:
 def test_without_prometheus_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "politesse.metrics")
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ImportError, match=r"politesse.metrics needs the extra 'metrics'.*pip install '\.\[metrics\]'"):
+    with pytest.raises(
+        ImportError, match=r"politesse.metrics needs the extra 'metrics'.*pip install '\.\[metrics\]'"
+    ) as raised:
         importlib.import_module("politesse.metrics")
+    assert raised.value.name == "prometheus_client"
 
 
 def test_guide_lists_the_metrics_and_their_labels(registry: CollectorRegistry) -> None:

@@ -30,11 +30,17 @@ def needs_extra(feature: str, extra: str) -> str:
 
 @contextmanager
 def needing(feature: str, extra: str, kind: type[Exception] = ImportError) -> Generator[None, None, None]:
-    """Import the packages of an extra in the block; if one is missing, raise ``kind`` with ``needs_extra``."""
+    """Import the packages of an extra in the block; if one is missing, raise ``kind`` with ``needs_extra``.
+
+    An ImportError keeps the name of the missing module, by which importers tell it from another one.
+    """
     try:
         yield
     except ImportError as error:
-        raise kind(f"{needs_extra(feature, extra)} ({error})") from error
+        raised = kind(f"{needs_extra(feature, extra)} ({error})")
+        if isinstance(raised, ImportError):
+            raised.name, raised.path = error.name, error.path
+        raise raised from error
 
 
 def has_utf_8(text: str) -> bool:

@@ -152,6 +152,8 @@ for names in sys.argv[1:]:
     try:
         importlib.import_module(f"politesse.integrations.{name}")
     except ImportError as error:
+        assert error.name == error.__cause__.name
+        assert error.name.partition(".")[0] == library
         print(error)
 """
     told = run_code(program, *(f"{name} {library}" for name, library in extras.items())).stdout.splitlines()
