@@ -82,9 +82,7 @@ _SHOWN: Final = 10  # the text shows at most this many links and sitemaps; --jso
 
 async def check(
     urls: Annotated[list[str], typer.Argument(metavar="URL", help="Absolute http or https URLs.")],
-    options: GateOptions,
     *,
-    as_json: AsJson = False,
     page: Annotated[
         bool,
         typer.Option(
@@ -101,6 +99,8 @@ async def check(
             "its waiting requests, the holder of its turn, and the state and age of its robots.txt.",
         ),
     ] = False,
+    options: GateOptions,
+    as_json: AsJson = False,
 ) -> int:
     """Report whether robots.txt allows each URL, which line decides, and how long the answer is valid.
 
@@ -341,11 +341,12 @@ class Tally:
 
 
 async def filter_urls(
-    options: GateOptions,
+    *,
     rejected: Annotated[
         Path | None,
         file_option("Write the other URLs here, each with a tab and the reason."),
     ] = None,
+    options: GateOptions,
 ) -> int:
     """Copy each allowed URL from standard input, one per line, to standard output, as soon as it is decided.
 

@@ -59,6 +59,14 @@ async def test_without_a_command_the_help_is_shown_and_lines_of_help_are_filled(
                 assert len(line) + 1 + len(following.split()[0]) > 78, line
 
 
+async def test_what_only_a_command_can_do_is_listed_before_the_options_of_its_gate() -> None:
+    gate = ["--agent", "--timeout", "--store", "--fleet", "--fleet-prefix", "--config"]
+    listed = {"filter": ["--rejected", *gate], "check": ["--page", "--host", *gate, "--json"]}
+    for command, options in listed.items():
+        done = await politesse(command, "--help", COLUMNS="120")
+        assert re.findall(r"^│ (--\S+)", done.out, re.MULTILINE) == [*options, "--help"], command
+
+
 async def test_version_and_implementation_are_those_of_the_package() -> None:
     version = f"politesse {package.__version__} (rules of robots.txt: {IMPLEMENTATION})\n"
     assert await politesse("--version") == Done(0, version, "")
