@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from politesse._base.checks import InvalidURL
 from politesse._base.text import BLANKS, public_url
-from politesse.errors import InvalidURL
 from politesse.origin import Origin, escaped, split
 from politesse.ports import FaultKind, FetchFault, FetchRequest, FetchResult
 from politesse.robots.pattern import without_dot_segments

@@ -6,8 +6,8 @@ import re
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from politesse._base.checks import ConfigurationError
 from politesse._base.text import BLANKS
-from politesse.errors import ConfigurationError
 from politesse.robots.crawl_directives import VERSION_1
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from politesse._base.checks import InvalidURL
 from politesse._base.text import has_utf_8
-from politesse.errors import InvalidURL
 from politesse.origin import split, url_text
 from politesse.robots import crawl_directives
 from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Quirk

@@ -19,8 +19,8 @@ import re
 from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from politesse._base.checks import InvalidURL
 from politesse._base.text import CONTROL, has_utf_8
-from politesse.errors import InvalidURL
 from politesse.origin import MAX_URL_LENGTH
 
 if TYPE_CHECKING:

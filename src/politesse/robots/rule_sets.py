@@ -24,8 +24,8 @@ from itertools import compress
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
 
+from politesse._base.checks import InvalidURL
 from politesse._base.constants import ROBOTS_TXT
-from politesse.errors import InvalidURL
 from politesse.origin import Origin, split, target_of, url_text
 from politesse.robots import budget
 from politesse.robots.budget import Meter

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from politesse.errors import InvalidURL
+from politesse._base.checks import InvalidURL
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.dialect import Dialect
 from politesse.robots.document import RobotsTxt
