@@ -30,6 +30,8 @@ This package exports the names that most programs need; the modules above export
 loaded at their first use, so that the command ``politesse`` handles Ctrl-C from its first moment.
 """
 
+from politesse._base import __version__
+
 TYPE_CHECKING = False  # replaces ``typing.TYPE_CHECKING``, because typing takes time to load
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from politesse.queue import CrawlPage, PoliteQueue, QueueClosed
     from politesse.robots import Dialect, RobotsTxt
     from politesse.verdict import Bound, NotYet, Reason, Verdict
-
-__version__ = "0.1.0"
 
 _HOMES = (
     "_gate.gatekeeper",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from politesse import __version__
+from politesse._base import __version__
 from politesse.cli import bot_command, fleet_command, ledger_command, store_command
 from politesse.cli.audit_command import audit
 from politesse.cli.console import output

@@ -21,8 +21,9 @@ import aiohttp
 import typer
 from typer.core import TyperCommand
 
-from politesse import FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession, __version__
+from politesse._base import __version__
 from politesse._base.text import counted, printable, public_url, shortened
+from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.identity import Identity
 from politesse.cli.console import (
     BROKEN_PIPE,
@@ -53,10 +54,12 @@ from politesse.cli.running import (
 from politesse.errors import ConfigurationError, PolitesseWarning, StoreError
 from politesse.fetch import PublicResolver
 from politesse.fetch._addresses import SystemResolver, is_public
+from politesse.integrations.aiohttp import PoliteSession
+from politesse.options import FetchOptions, PacingOptions
 from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
-from politesse.queue import CrawlReport
+from politesse.queue import CrawlReport, PoliteQueue
 from politesse.queue._results import MAX_LOSSES, CrawlCounts, finished_words
 from politesse.queue._signals import gets_signals
 from politesse.queue._web import Limits, normal_form

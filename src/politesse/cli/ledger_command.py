@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from politesse import Origin, RobotsTxt
 from politesse._base.text import counted, printable
 from politesse.cli.console import as_text, errors, output, record_of, say, say_json, say_record
 from politesse.cli.rules_commands import Agents, print_changes, tokens_of
@@ -21,7 +20,8 @@ from politesse.cli.running import AsJson, checked_arguments
 from politesse.errors import ConfigurationError, InvalidURL, StoreError
 from politesse.ledger import LedgerReader, Snapshot, verify
 from politesse.ledger._ledger import content_read
-from politesse.origin import split
+from politesse.origin import Origin, split
+from politesse.robots import RobotsTxt
 from politesse.robots.changes import FileStatement, RobotsChange, RobotsDiff, answer_of
 from politesse.verdict import ALLOWING, AccessResult, Reason, utc
 

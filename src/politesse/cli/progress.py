@@ -25,7 +25,8 @@ from politesse.verdict import CLOSED, Bound, utc
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
-    from politesse import Gatekeeper, PoliteQueue
+    from politesse._gate.gatekeeper import Gatekeeper
+    from politesse.queue import PoliteQueue
     from politesse.status import HostStatus
 
 _LINE_EVERY_S: Final = 5.0

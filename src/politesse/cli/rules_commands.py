@@ -23,7 +23,6 @@ import aiohttp
 import typer
 from rich.text import Text
 
-from politesse import AgentView, Dialect, Disallowed, InvalidURL, PoliteSession, RobotsTxt, Verdict
 from politesse._base.text import counted, printable
 from politesse.cli.console import (
     BROKEN_PIPE,
@@ -54,10 +53,12 @@ from politesse.cli.running import (
     file_option,
     read_body,
 )
-from politesse.errors import ConfigurationError
+from politesse.errors import ConfigurationError, Disallowed, InvalidURL
+from politesse.integrations.aiohttp import PoliteSession
 from politesse.origin import Origin
 from politesse.page import PageDirectives, followable_links, is_html, response_usage
 from politesse.page.html import MAX_BYTES
+from politesse.robots import Dialect, RobotsTxt
 from politesse.robots.agents import EVERYBODY
 from politesse.robots.changes import RobotsChange, RobotsDiff
 from politesse.robots.explain import Explanation, explain
@@ -66,13 +67,14 @@ from politesse.robots.line import Quirk
 from politesse.robots.lint import CODES, MAX_OCTETS, Severity, lint
 from politesse.usage import Purpose, Usage
 from politesse.usage.model import NOTHING_STATED, combine
-from politesse.verdict import UNDECIDED, AccessResult, Reason, url_to_request
+from politesse.verdict import UNDECIDED, AccessResult, Reason, Verdict, url_to_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from rich.console import Console
 
+    from politesse._gate.view import AgentView
     from politesse.robots import Group
     from politesse.status import HostStatus
 

@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from politesse import AgentView, Dialect, FetchOptions, Gatekeeper, __version__
+from politesse._base import __version__
 from politesse._base.checks import checked_names
 from politesse._base.text import printable
+from politesse._gate.gatekeeper import Gatekeeper
 from politesse._gate.identity import Identity
 from politesse.cli.console import abandon_output, errors, say
 from politesse.errors import ConfigurationError, InvalidURL, PolitesseError, PolitesseWarning
 from politesse.events import Event, FleetAway, FleetBack
 from politesse.fetch import AiohttpFetcher
 from politesse.fetch._options import MIN_BODY_BYTES
-from politesse.options import FleetOptions, GateArguments, SharedPacer, load
+from politesse.options import FetchOptions, FleetOptions, GateArguments, SharedPacer, load
 from politesse.page.html import MAX_BYTES
 from politesse.ports import Fetcher, FetchRequest, FetchResponse, FetchResult
 from politesse.queue._signals import SignalStop, gets_signals
+from politesse.robots import Dialect
 from politesse.robots.agents import BROWSER, EVERYBODY, first_word
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from aiohttp import StreamReader
+
+    from politesse._gate.view import AgentView
 
 
 def file_option(text: str, *names: str, **more: Any) -> object:  # noqa: ANN401 - the arguments of typer.Option

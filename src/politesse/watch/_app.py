@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
 
-from politesse import __version__
+from politesse._base import __version__
 from politesse._base.checks import AsyncOnly, check_choice, check_range, check_types, checked_names, wrong_type
 from politesse._base.text import counted, printable, shortened
 from politesse._cache.options import HostPolicy

@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from politesse import CacheOptions, FetchOptions, Gatekeeper, PacingOptions, PoliteQueue, PoliteSession
+from politesse._gate.gatekeeper import Gatekeeper
 from politesse.cli.demo.report import MIN_LIFETIME_S, RETRY_MIN_S, Row, audit, conclude, exit_code, introduce, watch
 from politesse.cli.demo.sites import TOKEN
 from politesse.cli.demo.web import LittleWeb
+from politesse.integrations.aiohttp import PoliteSession
+from politesse.options import CacheOptions, FetchOptions, PacingOptions
+from politesse.queue import PoliteQueue
 
 if TYPE_CHECKING:
     from rich.console import Console
