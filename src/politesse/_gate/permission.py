@@ -31,7 +31,6 @@ A Permission without a copy, such as that of an exempt host, is made for each an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -47,14 +46,11 @@ from politesse.verdict import WITHOUT_RULE, AccessResult, Match, Reason, Verdict
 
 if TYPE_CHECKING:
     from politesse._cache.outcome import Copy
-    from politesse._gate.usage import Reserved
+    from politesse._gate.usage import MatchTarget, Reserved
     from politesse._gate.view import AgentView
     from politesse.origin import Origin
 
 _NEVER: Final = -inf
-MatchTarget: TypeAlias = Callable[[str], Match]
-"""Returns the match of a request target, as written; raises InvalidURL if the target has no normal form."""
-
 _WHOLE_SITE: Final = {
     AccessResult.UNAVAILABLE: WITHOUT_RULE[Reason.UNAVAILABLE],
     AccessResult.FORBIDDEN: WITHOUT_RULE[Reason.FORBIDDEN],

@@ -18,22 +18,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from cachetools import LRUCache
 
 from politesse._base.checks import wrong_type
-from politesse._base.constants import DAY_S, ROBOTS_TXT
+from politesse._base.constants import ROBOTS_TXT
 from politesse._gate.identity import checked_token
-from politesse._gate.permission import MatchTarget, match_of
-from politesse._gate.turn import holds_turn_at
-from politesse._pacing.pace import PACES_HELD, longest_stated_s
 from politesse.errors import ClosedError
 from politesse.page.tdmrep import TdmRep, parse_tdmrep, tdmrep_usage
 from politesse.usage.model import CombinedUsage, Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.verdict import WITHOUT_RULE, FileOutcome, Match, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from politesse._cache.outcome import Copy
     from politesse._cache.records import ReadingThreads
-    from politesse._gate.view import AgentView
     from politesse._sites.files import SiteFile, SiteFiles
     from politesse.origin import Origin
     from politesse.robots import RuleSet
@@ -76,8 +71,6 @@ OUT_OF_TURN: Final = _unread("it is not known yet, and this is asked within a tu
 class Reservations:
     """The reservations of each origin.
 
-    The methods take the agent that needs the file: it fetches the file, and enforces no usage preferences.
-
     Args:
         files: the cache that fetches tdmrep.json.
         reading: threads for large files; not closed here.
@@ -93,44 +86,30 @@ class Reservations:
         self._ahead: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
-    def known(self, agent: AgentView, copy: Copy) -> Reserved | None:
-        """Return the reservations of the origin of ``copy``; None if it must be fetched or parsed in a thread."""
-        state, origin, own_name = agent.state, copy.origin, agent.state.identity.agent
-        for name in {agent.name, own_name}:
-            if copy.answers(name) and not match_of(copy, name, state.no_rules)(TDMREP_JSON).allowed:
-                return NOTHING_RESERVED  # None would ask for a fetch, but a denied file is never fetched
-        if state.pacing.on_long_crawl_delay == "skip" and state.too_long_s(copy.rules.get(own_name)) is not None:
-            return NOTHING_RESERVED
-        # The file was fetched in a turn, and the turn of the page follows an interval later: the file must stay valid
-        # until then.
-        late_s = min(PACES_HELD * longest_stated_s(copy.rules.values()), DAY_S)
+    def known(self, origin: Origin, late_s: float) -> Reserved | None:
+        """Return the reservations of ``origin``; None if the file must be fetched or parsed in a thread.
+
+        A file counts if it stays valid for ``late_s`` seconds.
+        """
         file = self.files.peek(origin, TDMREP_JSON, late_s=late_s)
         if file is None or (self._is_new(origin, file) and len(file.body) > _READ_IN_THREAD_BYTES):
             return None
         return self._take_in(origin, file, _parse(file) if self._is_new(origin, file) else None)
 
-    async def learn(self, agent: AgentView, origin: Origin) -> Reserved:
-        """Return the reservations of ``origin``, fetched if necessary; OUT_OF_TURN if the fetch would deadlock.
+    async def read(self, origin: Origin, file: SiteFile) -> Reserved:
+        """Return the reservations in the file of ``origin``."""
+        doc = None
+        if self._is_new(origin, file):
+            doc = await self._reading.run(partial(_parse, file), is_large=len(file.body) > _READ_IN_THREAD_BYTES)
+        return self._take_in(origin, file, doc)
 
-        Raises:
-            ClosedError: if the gatekeeper is closed.
-        """
-        if not holds_turn_at(origin.pacing_host):
-            return await self._fetched(agent, origin)
-        # Waiting for a turn would deadlock: the caller holds the turn of this host.
-        reserved = self.known(agent, await agent.copy_of(origin))
-        if reserved is None:
-            self.ask_ahead(agent, origin)
-            return OUT_OF_TURN
-        return reserved
-
-    def ask_ahead(self, agent: AgentView, origin: Origin) -> None:
+    def ask_ahead(self, origin: Origin, fetch: Callable[[Origin], Awaitable[Reserved]]) -> None:
         """Start to fetch and parse tdmrep.json, and do not wait for it."""
         key = origin.text
         if not self._closed and key not in self._ahead:
             # The context is empty: the task must not hold the caller's turns.
             loop, name = asyncio.get_running_loop(), f"tdmrep.json of {key}"
-            self._ahead[key] = loop.create_task(self._learn_ahead(agent, origin), name=name, context=Context())
+            self._ahead[key] = loop.create_task(_learn_ahead(fetch, origin), name=name, context=Context())
             self._ahead[key].add_done_callback(lambda _: self._ahead.pop(key, None))
 
     async def aclose(self) -> None:
@@ -140,17 +119,6 @@ class Reservations:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _fetched(self, agent: AgentView, origin: Origin) -> Reserved:
-        file = await agent.site_file(self.files, origin, TDMREP_JSON)
-        doc = None
-        if self._is_new(origin, file):
-            doc = await self._reading.run(partial(_parse, file), is_large=len(file.body) > _READ_IN_THREAD_BYTES)
-        return self._take_in(origin, file, doc)
-
-    async def _learn_ahead(self, agent: AgentView, origin: Origin) -> None:
-        with suppress(ClosedError):  # no caller waits for the result
-            await self._fetched(agent, origin)
 
     def _is_new(self, origin: Origin, file: SiteFile) -> bool:
         known = self._read.get(origin.text)
@@ -176,6 +144,11 @@ class Reservations:
         return reserved
 
 
+async def _learn_ahead(fetch: Callable[[Origin], Awaitable[Reserved]], origin: Origin) -> None:
+    with suppress(ClosedError):  # no caller waits for the result
+        await fetch(origin)
+
+
 def _parse(file: SiteFile) -> TdmRep:
     return TdmRep(fault="it is longer than the limit") if file.truncated else parse_tdmrep(file.body)
 
@@ -196,6 +169,9 @@ def checked_purposes(names: Iterable[str]) -> frozenset[Purpose]:
         raise wrong_type("enforce_usage", names, "a set of purposes, as in {'ai-train'}")
     return frozenset(Purpose.given(name, "enforce_usage") for name in names)
 
+
+MatchTarget: TypeAlias = "Callable[[str], Match]"
+"""Returns the match of a request target, as written; raises InvalidURL if the target has no normal form."""
 
 Objecting: TypeAlias = "Callable[[str], tuple[Reason, str] | None]"
 """Returns the reason and the note to deny a target whose use is not permitted; None if its use is permitted."""

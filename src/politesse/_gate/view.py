@@ -23,15 +23,25 @@ from typing import TYPE_CHECKING, TypeVar
 from yarl import URL
 
 from politesse._base.checks import check_least, wrong_type
-from politesse._base.constants import ROBOTS_TXT
+from politesse._base.constants import DAY_S, ROBOTS_TXT
 from politesse._base.tasks import running_loop
 from politesse._base.text import public_url, type_name
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.permission import Judged, Permission, match_of
-from politesse._gate.turn import Turn, TurnWait, held_turns, publish_granted, try_turn, try_turns
-from politesse._gate.usage import NOT_ENFORCED, TDMREP_JSON, match_of_use, objection, usage_with_tokens, with_reserved
+from politesse._gate.turn import Turn, TurnWait, held_turns, holds_turn_at, publish_granted, try_turn, try_turns
+from politesse._gate.usage import (
+    NOT_ENFORCED,
+    NOTHING_RESERVED,
+    OUT_OF_TURN,
+    TDMREP_JSON,
+    match_of_use,
+    objection,
+    usage_with_tokens,
+    with_reserved,
+)
 from politesse._log import GATE
 from politesse._pacing.hosts import TurnRequest
+from politesse._pacing.pace import PACES_HELD, longest_stated_s
 from politesse._sites.data_txt import DATA_TXT
 from politesse._sites.files import DataTxtAnswer, Sitemaps, denied_file, read_data_txt, read_sitemaps
 from politesse._sites.filtering import ItemFilter
@@ -339,7 +349,7 @@ class AgentView:
         verdict = await self.check(url)
         if verdict.usage is None:
             return None
-        reserved = await self.state.reservations.learn(self._plain, Origin.of(url))
+        reserved = await self._reserved(Origin.of(url))
         return with_reserved(verdict.site_usage, reserved).usage(url)
 
     def hosts(self) -> Mapping[str, HostStatus]:
@@ -420,7 +430,7 @@ class AgentView:
         origin, target = split(url)
         reserved = None
         if self._reads_tdm and target not in NOT_ENFORCED:
-            reserved = await self.state.reservations.learn(self._plain, origin)
+            reserved = await self._reserved(origin)
         copy = await self.copy_of(origin)
         return self._judged_by(self._made(copy, reserved), copy, url, target)
 
@@ -482,7 +492,7 @@ class AgentView:
             for name in self._all_names:
                 self.state.cache.ask_ahead(origin, name)
         elif self._reads_tdm:
-            self.state.reservations.ask_ahead(self._plain, origin)
+            self.state.reservations.ask_ahead(origin, self._reserved_by_fetch)
 
     def counted(self, verdict: Verdict) -> Verdict:
         """Count and publish ``verdict``, and return it."""
@@ -611,7 +621,7 @@ class AgentView:
             return self._judged_by(self._fixed(origin, held, Reason.ROBOTS_TXT), held, url, target)
         reserved = None
         if self._reads_tdm and target not in NOT_ENFORCED:
-            reserved = state.reservations.known(self._plain, copy)
+            reserved = self._known_reserved(copy)
             if reserved is None:
                 return None
         return self._judged_by(self._made(copy, reserved), copy, url, target)
@@ -665,6 +675,37 @@ class AgentView:
         if pace is None and copy is not None and copy.answers(self.name):
             pace = self.state.no_rules
         return Permission(self, origin, pace, lambda _: WITHOUT_RULE[reason], basis)
+
+    def _known_reserved(self, copy: Copy) -> Reserved | None:
+        """Return the reservations of the origin of ``copy``; None if it must be fetched or parsed in a thread."""
+        state, own_name = self.state, self.state.identity.agent
+        for name in {self.name, own_name}:
+            if copy.answers(name) and not match_of(copy, name, state.no_rules)(TDMREP_JSON).allowed:
+                return NOTHING_RESERVED  # None would ask for a fetch, but a denied file is never fetched
+        if state.pacing.on_long_crawl_delay == "skip" and state.too_long_s(copy.rules.get(own_name)) is not None:
+            return NOTHING_RESERVED
+        # The file was fetched in a turn, and the turn of the page follows an interval later: the file must stay valid
+        # until then.
+        return state.reservations.known(copy.origin, min(PACES_HELD * longest_stated_s(copy.rules.values()), DAY_S))
+
+    async def _reserved(self, origin: Origin) -> Reserved:
+        """Return the reservations of ``origin``, fetched if necessary; OUT_OF_TURN if the fetch would deadlock.
+
+        Raises:
+            ClosedError: if the gatekeeper is closed.
+        """
+        if not holds_turn_at(origin.pacing_host):
+            return await self._reserved_by_fetch(origin)
+        # Waiting for a turn would deadlock: the caller holds the turn of this host.
+        reserved = self._known_reserved(await self._plain.copy_of(origin))
+        if reserved is None:
+            self.state.reservations.ask_ahead(origin, self._reserved_by_fetch)
+            return OUT_OF_TURN
+        return reserved
+
+    async def _reserved_by_fetch(self, origin: Origin) -> Reserved:
+        reservations = self.state.reservations
+        return await reservations.read(origin, await self._plain.site_file(reservations.files, origin, TDMREP_JSON))
 
     def tdm_file(self, origin: Origin) -> object:
         """Return the cache entry of tdmrep.json if this agent enforces its reservations, else None."""
