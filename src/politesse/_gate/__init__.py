@@ -3,7 +3,7 @@
 The steps of a request::
 
     gate.turn(url)                                view.py        AgentView: the methods for users
-      TurnWait.take()                             turn.py        by ``async with``: TurnHeld?, judge, wait, judge again
+      TurnWait.take()                             view.py        by ``async with``: TurnHeld?, judge, wait, judge again
         agent.judged(url)                         view.py        the permission that the copy of robots.txt keeps
           permission.verdict(url, ...)            permission.py  the match of the target, and what explains it
         agent.fetched(url)                        view.py        if ``judged`` returns None; for ``exempt=``, exempted

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from cachetools import LRUCache
 
-from politesse._gate.turn import HELD, Turn, TurnWait, claim_turn, held_turns
-from politesse._gate.view import AgentView
+from politesse._gate.turn import HELD, Turn, claim_turn, held_turns
+from politesse._gate.view import AgentView, TurnWait
 from politesse._http.fields import header_pairs
 from politesse._http.redirects import REDIRECTS, resolved
 from politesse.errors import ConfigurationError, ConfigurationTypeError, Disallowed, InvalidURL

@@ -49,7 +49,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from politesse._base.checks import ConfigurationError, check_least, check_wait, wrong_type
 from politesse._base.text import needing
-from politesse._gate.turn import held_turns, hold_later, publish_granted
+from politesse._gate.turn import held_turns, hold_later
+from politesse._gate.view import AgentView, publish_granted
 from politesse.errors import Disallowed, InvalidURL
 from politesse.fetch._http2 import resetting
 from politesse.integrations._request import Hop, StatedAgents, check_gate, spelt, turn_for
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from crawlee.storage_clients.models import ProcessedRequest
 
     from politesse._gate.turn import Turn
-    from politesse._gate.view import AgentView
     from politesse.queue._hosts import QueuedUrl
     from politesse.verdict import Verdict
 

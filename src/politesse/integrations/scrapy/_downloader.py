@@ -54,7 +54,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 
 from politesse._base.text import printable, shortened
-from politesse._gate.turn import TurnWait, try_turn
+from politesse._gate.view import AgentView, TurnWait, try_turn
 from politesse._http.fields import header_pairs
 from politesse._http.signing import RequestSignature
 from politesse._pacing.refusals import is_served
@@ -80,7 +80,6 @@ if TYPE_CHECKING:
 
     from politesse._gate.gatekeeper import Gatekeeper
     from politesse._gate.turn import Turn
-    from politesse._gate.view import AgentView
     from politesse.clock import Clock, Timer
     from politesse.integrations.scrapy._internals import T
 
