@@ -1,7 +1,7 @@
 """Verdicts: the answers of a gatekeeper, with their reasons, the rule that decides, and the source.
 
 To add a reason, add the member, its entries in the sets, and its words here. The package ``robots/`` gives the reasons
-of rules. A Permission (``_gate/permission.py``) gives the other reasons, by another function ``match``, and the
+of rules. A Permission (``_gate/view.py``) gives the other reasons, by another function ``match``, and the
 integration of httpx gives POLICY_DENY for a name with only private addresses. The commands of the ledger sort reasons,
 too (``cli/ledger_command.py``). If a verdict with the reason may change later, add the reason to ``_GIVING_UP``
 (``queue/_results.py``). If such a verdict waits for robots.txt, add the reason also to ``DEFERRING`` (Scrapy's

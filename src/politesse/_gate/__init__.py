@@ -5,7 +5,7 @@ The steps of a request::
     gate.turn(url)                                view.py        AgentView: the methods for users
       TurnWait.take()                             view.py        by ``async with``: TurnHeld?, judge, wait, judge again
         agent.judged(url)                         view.py        the permission that the copy of robots.txt keeps
-          permission.verdict(url, ...)            permission.py  the match of the target, and what explains it
+          permission.verdict(url, ...)            view.py        the match of the target, and what explains it
         agent.fetched(url)                        view.py        if ``judged`` returns None; for ``exempt=``, exempted
         agent.turn_request(permission, verdict)   view.py        raises Disallowed, also for a pace that is too slow
         pacer.start(TurnRequest(...))             politesse._pacing
@@ -20,7 +20,6 @@ modules:
     assemble.py     builds the parts from the bottom up
     state.py        the parts that all agents of a gate share
     identity.py     the User-Agent and the product tokens of an agent
-    permission.py   what an agent may do at an origin, and the crawler's own policy for a host
     usage.py        policy tokens, the reservations of tdmrep.json, and the enforcement of usage preferences
     hosts_known.py  the report of ``gate.hosts()``
 

@@ -17,11 +17,10 @@ from politesse._cache.fetching import Admission, PacedFetcher
 from politesse._cache.options import AccessPolicy, CacheOptions, HostPolicy
 from politesse._cache.records import GuardedStore, ReadingThreads, StoredHosts, StoredRecords
 from politesse._gate.identity import Identity
-from politesse._gate.permission import no_rules
 from politesse._gate.state import GateState
 from politesse._gate.turn import soon
 from politesse._gate.usage import Reservations, checked_policy_tokens, checked_purposes
-from politesse._gate.view import AgentView
+from politesse._gate.view import AgentView, no_rules
 from politesse._log import EventLog
 from politesse._pacing.fleet.options import FleetOptions
 from politesse._pacing.pace import PER_PROCESS, PacingOptions

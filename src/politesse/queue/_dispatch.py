@@ -62,7 +62,7 @@ from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task
 from politesse._base.text import counted, shortened
 from politesse._cache.options import is_fault_of_kind
 from politesse._gate.turn import HELD, Turn, held_turns
-from politesse._gate.view import AgentView, publish_granted, try_turn
+from politesse._gate.view import AgentView, Judged, publish_granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
 from politesse.origin import Origin, StrOrURL, url_text
 from politesse.ports import FaultKind
@@ -94,7 +94,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from politesse._gate.permission import Judged
     from politesse.clock import Clock, Timer
     from politesse.queue._journal import Journal, Row
     from politesse.robots import RuleSet

@@ -16,7 +16,7 @@ from politesse._base.tasks import WaitingTasks
 from politesse.queue._results import Item
 
 if TYPE_CHECKING:
-    from politesse._gate.permission import Judged
+    from politesse._gate.view import Judged
     from politesse.origin import Origin
     from politesse.verdict import NotYet, Verdict
 
