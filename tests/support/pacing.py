@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from politesse._pacing.fetch_lines import LocalFetch
-from politesse._pacing.hosts import Hosts, Permit, TurnRequest
+from politesse._pacing.hosts import Hosts, LocalFetch, Permit, TurnRequest
 from politesse._pacing.shared import GateShare
 from politesse.events import Publisher
 from politesse.options import SharedPacer

@@ -71,8 +71,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping
 
     from politesse._cache.options import AccessPolicy, HostPolicy
-    from politesse._pacing.fetch_lines import LocalFetch
-    from politesse._pacing.hosts import Hosts
+    from politesse._pacing.hosts import Hosts, LocalFetch
     from politesse._pacing.shared import GateShare
     from politesse.clock import Clock, Timer
 

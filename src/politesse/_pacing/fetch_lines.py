@@ -17,18 +17,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from politesse._pacing.marks import FRESH_S, NEVER, Marks
-from politesse._pacing.reports import LONG_S
 from politesse.events import LongWait, Publisher
 from politesse.verdict import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from politesse._pacing.hosts import Hosts
     from politesse.clock import Clock
+
+LONG_S: Final = 60.0
+"""A wait in line that takes longer than this many seconds is published."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,38 +99,3 @@ class FetchLines:
         for times, at_mono in ((self._earlier, line.earlier_mono), (self._ended, line.ended_mono)):
             if at_mono != NEVER:
                 times.keep(host, at_mono, now_mono)
-
-
-@dataclass(slots=True, eq=False)
-class LocalFetch:
-    """Permission for one request for robots.txt.
-
-    Attributes:
-        pacer: the pacer that granted it.
-        host: the name of the paced host.
-        url: the URL of the request.
-        lines: the lines in which the request holds a place, or None if the request was sent before ``start_fetch`` was
-            called.
-        limits: the kind and name of each domain and address with a limit, in which the request counts.
-    """
-
-    pacer: Hosts
-    host: str
-    url: str
-    lines: FetchLines | None
-    limits: Sequence[tuple[str, str]] = ()
-
-    def end(self, status: int | None = None, headers: Mapping[str, str] | None = None, /) -> None:
-        """End the request; its answer may close the host."""
-        if self.lines is not None:
-            self.lines.leave(self.host, sent=True)
-        self.pacer.fetched(self, status, headers or {})
-
-    def give_back(self) -> None:
-        """End the permit without a request."""
-        if self.lines is not None:
-            self.lines.leave(self.host, sent=False)
-
-    def opened(self) -> None:
-        """Let the next page wait for one interval from now."""
-        self.pacer.opened(self)

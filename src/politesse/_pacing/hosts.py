@@ -70,12 +70,13 @@ from itertools import count, islice
 from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from weakref import ref
 
 from politesse._base.constants import DAY_S
 from politesse._base.tasks import running_loop
 from politesse._pacing.addresses import Addresses, by_domain
 from politesse._pacing.demand import FETCH_CLOSING, Demand
-from politesse._pacing.fetch_lines import FetchLines, LocalFetch
+from politesse._pacing.fetch_lines import LONG_S, FetchLines
 from politesse._pacing.marks import NEVER, LastRequestTimes, Marks
 from politesse._pacing.pace import (
     Limit,
@@ -89,11 +90,10 @@ from politesse._pacing.pace import (
 )
 from politesse._pacing.recall import Recalls
 from politesse._pacing.refusals import PLAIN
-from politesse._pacing.reports import HELD_S, LONG_S, Reports
-from politesse._pacing.timers import PermitExpiry, Wakeups
+from politesse._pacing.timers import MIN_TIMER_S, Wakeups
 from politesse.clock import ends_within
 from politesse.errors import ClosedError, ConfigurationError, TooFar
-from politesse.events import Publisher
+from politesse.events import HeaderOverruled, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
 from politesse.status import HostStatus
 from politesse.verdict import CLOSINGS, Bound, NotYet
 
@@ -103,7 +103,9 @@ if TYPE_CHECKING:
     from politesse._pacing.fleet.tickets import Claim, Held, Tickets
     from politesse._pacing.host_state import HostState, MemoryOf
     from politesse._pacing.recall import Recalled
+    from politesse._pacing.refusals import IgnoredHeader
     from politesse.clock import Clock, Timer
+    from politesse.events import Event
     from politesse.ports import Resolver
     from politesse.robots import RuleSet
 
@@ -189,6 +191,9 @@ _RECALL_S: Final = 0.05  # how long to wait for a host that is being recalled
 _AGAIN_S: Final = 1.0  # a look-up of an address that others have cancelled is repeated after this time
 _PATIENCE_S: Final = 30.0  # how long a lane lets others go first while a long request is under way in its other scope
 _LOOKS: Final = 50  # how many lanes in its line a scope asks in one step
+_HELD_S: Final = 5.0  # after this time, a permit counts as held for long if other requests wait for its end
+_STALL_S: Final = 1.0  # if a check is late by more than this, the event loop was blocked
+_SAME_S: Final = 1.0  # a closure is not published again if its end moves by less than this
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _NOT_RECKONED: Final = Start(inf, Bound.FLOOR, Pace(0.0, Bound.FLOOR), inf)
 
@@ -1162,6 +1167,181 @@ class Scope:
         )
 
 
+class Reports:
+    """Publishes each event about a host once.
+
+    Args:
+        publisher: receives the events.
+    """
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publish: Callable[[Event], None] = publisher.publish
+        self._stalled_mono = NEVER
+
+    def overruled(self, host: str, headers: Iterable[IgnoredHeader]) -> None:
+        """Publish the headers of an answer that are not obeyed literally."""
+        for header in headers:
+            self.publish(HeaderOverruled(host, header.field, header.value, header.applied_s, header.asked_s))
+
+    def closed(self, host: Host, now_mono: float, now_wall: float, url: str = "", status: int | None = None) -> None:
+        """Publish that a host is closed, unless a closure with about the same end was published."""
+        closed_until_mono, bound_by = host.demand.closing
+        if closed_until_mono <= now_mono or closed_until_mono - host.closed_mono < _SAME_S:
+            return
+        # Rounded, because the difference of two times may lack a part of a microsecond of a closure of 900 s.
+        closed_s, host.closed_mono = round(closed_until_mono - now_mono, 6), closed_until_mono
+        url = "" if status is None else url
+        refusal = host.demand.refusal(host.options) if bound_by is Bound.REFUSED else None
+        self.publish(HostClosed(host.name, now_wall + closed_s, bound_by, closed_s, url, status, refusal))
+        if host.head is not None and closed_s > LONG_S:
+            self.waits(host, host.head, closed_s, bound_by)
+
+    def opened(self, host: Host) -> None:
+        """Publish that a host that was closed is open again."""
+        host.closed_mono = NEVER
+        self.publish(HostOpened(host.name))
+
+    def waits(self, host: Host, waiter: LocalPermit, wait_s: float, bound_by: Bound) -> None:
+        """Publish a long wait, unless the last wait that was published for the host has the same cause."""
+        if host.long_wait is not bound_by:
+            host.long_wait = bound_by
+            holder = host.holder
+            held_by = "" if holder is None else holder.url
+            self.publish(LongWait(host.name, waiter.url, wait_s, bound_by, held_by))
+
+    def waited(self, host: Host, waiter: LocalPermit, waited_s: float) -> None:
+        """Publish a long wait at its end if none was published before. After a short wait, forget the last cause."""
+        if waited_s <= (_HELD_S if host.long_wait is Bound.IN_FLIGHT else LONG_S):
+            host.long_wait = None
+        elif host.long_wait is None:
+            self.waits(host, waiter, waited_s, Bound.QUEUE)
+
+    def held(self, host: Host, now_mono: float) -> float | None:
+        """Publish a wait of _HELD_S for a held permit. If the wait is shorter so far, return when to check again.
+
+        While a program blocks its event loop, its requests cannot end. So the time counts from the end of the block;
+        otherwise the wait at every host would be published after the block.
+        """
+        head, holder = host.head, host.holder
+        if head is None or holder is None:
+            return None
+        due_mono = max(holder.started_mono, head.joined_mono, self._stalled_mono) + _HELD_S
+        if now_mono >= due_mono + _STALL_S and now_mono >= self._stalled_mono + _HELD_S + _STALL_S:
+            self._stalled_mono = now_mono
+            return now_mono + _HELD_S
+        if now_mono < due_mono:
+            return due_mono
+        self.waits(host, head, now_mono - head.joined_mono, Bound.IN_FLIGHT)
+        return None
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
+class PermitExpiry:
+    """Checks the age of the permits that have not ended.
+
+    A new permit arms the timer unless it is armed already. The end of a permit does not touch the timer. When the timer
+    fires, every permit that has not ended is checked. Then the timer is armed again for the time at which the next
+    permit reaches ``_HELD_S`` or ``max_turn_s``, but at most ``_HELD_S`` later. So the timer fires every few seconds
+    while a permit is under way, and a short request only reads ``is_armed``.
+
+        started --- _HELD_S ------> each further check calls ``long``, which publishes the wait of other requests
+                --- max_turn_s ---> ``expire`` is called, which ends the permit
+
+    Args:
+        clock: the monotonic clock and the timer.
+        max_turn_s: how long a permit may last before it expires, in seconds; infinite for no limit.
+        under_way: returns the permits that have not ended.
+        publisher: receives TurnExpired.
+        long: called with a permit and the monotonic time, for each permit that is older than _HELD_S and does not
+            expire.
+
+    Attributes:
+        max_turn_s: may be changed at any time.
+        is_armed: whether the timer is set; if not, call ``arm`` when a turn starts.
+    """
+
+    _clock: Clock
+    max_turn_s: float
+    _under_way: Callable[[], Iterable[LocalPermit]]
+    _publisher: Publisher
+    _long: Callable[[LocalPermit, float], None]
+    _timer: Timer | None = field(default=None, init=False)
+    is_armed: bool = field(default=False, init=False)
+
+    def arm(self, delay_s: float | None = None) -> None:
+        """Set the timer to ``delay_s`` seconds; by default, until a permit that starts now has to be checked."""
+        self.is_armed = True
+        delay_s = min(_HELD_S, self.max_turn_s) if delay_s is None else max(delay_s, MIN_TIMER_S)
+        self._timer = self._clock.call_later(delay_s, partial(_look_at_permits, ref(self)))
+
+    def look(self) -> None:
+        """Check all permits."""
+        now_mono = self._clock.monotonic()
+        permits = list(self._under_way())
+        self.is_armed = bool(permits)  # a permit that a callback takes now must not set a second timer
+        next_mono = now_mono + min(_HELD_S, self.max_turn_s)
+        for permit in permits:
+            old_mono = permit.started_mono + self.max_turn_s
+            if old_mono <= now_mono:
+                if permit.under_way:  # otherwise a subscriber to an event above has ended the permit
+                    permit.expire()
+                    self._publisher.publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
+                continue
+            long_mono = permit.started_mono + min(_HELD_S, self.max_turn_s)
+            if long_mono <= now_mono:
+                self._long(permit, now_mono)
+            next_mono = min(next_mono, long_mono if long_mono > now_mono else old_mono)
+        if permits:
+            self.arm(next_mono - now_mono)
+
+    def stop(self) -> None:
+        """Stop the timer: no permit expires any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _look_at_permits(expiry: ref[PermitExpiry]) -> None:
+    # A weak reference: the timer may run for another minute, and must not keep an unused pacer alive.
+    alive = expiry()
+    if alive is not None:
+        alive.look()
+
+
+@dataclass(slots=True, eq=False)
+class LocalFetch:
+    """Permission for one request for robots.txt.
+
+    Attributes:
+        pacer: the pacer that granted it.
+        host: the name of the paced host.
+        url: the URL of the request.
+        lines: the lines in which the request holds a place, or None if the request was sent before ``start_fetch`` was
+            called.
+        limits: the kind and name of each domain and address with a limit, in which the request counts.
+    """
+
+    pacer: Hosts
+    host: str
+    url: str
+    lines: FetchLines | None
+    limits: Sequence[tuple[str, str]] = ()
+
+    def end(self, status: int | None = None, headers: Mapping[str, str] | None = None, /) -> None:
+        """End the request; its answer may close the host."""
+        if self.lines is not None:
+            self.lines.leave(self.host, sent=True)
+        self.pacer.fetched(self, status, headers or {})
+
+    def give_back(self) -> None:
+        """End the permit without a request."""
+        if self.lines is not None:
+            self.lines.leave(self.host, sent=False)
+
+    def opened(self) -> None:
+        """Let the next page wait for one interval from now."""
+        self.pacer.opened(self)
+
+
 class Hosts:
     """Spaces the requests of this process to each host. Belongs to one event loop.
 
@@ -1668,7 +1848,7 @@ class Hosts:
         """Publish a long wait that begins: behind a request that is held for long, or for a time that is far away."""
         host = permit.paced
         holder = host.holder
-        if holder is not None and holder.started_mono + HELD_S <= now_mono:
+        if holder is not None and holder.started_mono + _HELD_S <= now_mono:
             self.look_behind(host, now_mono)
         wait_s = host.ready_mono(permit.lane, now_mono) - now_mono
         if wait_s > LONG_S:

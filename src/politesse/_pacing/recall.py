@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from politesse._pacing.host_state import HostMemory, HostState
 from politesse._pacing.marks import NEVER, LastRequestTimes
@@ -27,9 +27,26 @@ from politesse.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from politesse._pacing.hosts import Host, Scope
 
-    Recalled: TypeAlias = Host | Scope
+class Recalled(Protocol):
+    """A host or a scope, as an earlier process left it.
+
+    Attributes:
+        recalling: whether its state is being read.
+    """
+
+    name: str
+    recalling: bool
+
+    @property
+    def last_mono(self) -> float:
+        """When it was last requested; minus infinity for never."""
+
+    def adopt(self, state: HostState | None, passed_s: float | None, now_mono: float) -> None:
+        """Add a state of an earlier process, None for no state; ``passed_s`` is its age, None if it is unreadable."""
+
+    def state(self, of: HostState) -> HostState:
+        """Return ``of``, which has the process and the time, with the present state filled in."""
 
 
 class Recalls:

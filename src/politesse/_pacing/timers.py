@@ -1,29 +1,36 @@
-"""The timers of a pacer: one heap for all hosts, and the ends of permits that were held for too long."""
+"""The timers of a pacer: one heap for all its hosts and scopes."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
-from weakref import ref
+from typing import TYPE_CHECKING, Final, Protocol
 
-from politesse._pacing.reports import HELD_S
 from politesse.errors import WrongEventLoop
-from politesse.events import Publisher, TurnExpired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from politesse._pacing.hosts import Host, LocalPermit, Scope
     from politesse.clock import Clock, Timer
 
-_MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
+MIN_TIMER_S: Final = 0.001
+"""One timer serves all hosts that are due within this many seconds."""
+
 _FEW_ENTRIES: Final = 100  # so many entries may stay that are no longer valid
 _SOONER_S: Final = 0.001  # the next look is not moved for a difference smaller than this
+
+
+class Timed(Protocol):
+    """What is looked at when its time has come: a host or a scope.
+
+    Attributes:
+        armed_mono: the time of its valid entry in the heap; None without an entry.
+    """
+
+    armed_mono: float | None
+
+    def on_time(self, now_mono: float) -> None:
+        """Do what is due."""
 
 
 class Wakeups:
@@ -42,7 +49,7 @@ class Wakeups:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heap: list[tuple[float, int, Host | Scope]] = []
+        self._heap: list[tuple[float, int, Timed]] = []
         self._most_entries = _FEW_ENTRIES
         self._pushes = 0
         self._timers: list[tuple[float, Timer]] = []  # the timers with their times, the soonest last
@@ -50,7 +57,7 @@ class Wakeups:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
-    def look_at(self, timed: Host | Scope, at_mono: float) -> None:
+    def look_at(self, timed: Timed, at_mono: float) -> None:
         """Look at a host or scope at ``at_mono``, which may be in the past; unless it is looked at before."""
         if self._stopped or (timed.armed_mono is not None and at_mono >= timed.armed_mono - _SOONER_S):
             return
@@ -88,7 +95,7 @@ class Wakeups:
                 self.loop = asyncio.get_running_loop()
         delay_s = at_mono - self._clock.monotonic()
         if delay_s > 0.0:
-            delay_s = max(delay_s, _MIN_TIMER_S)
+            delay_s = max(delay_s, MIN_TIMER_S)
         self._timers.append((at_mono, self._clock.call_later(delay_s, self._on_timer)))
         self._soonest_mono = at_mono
 
@@ -105,75 +112,3 @@ class Wakeups:
                 timed.on_time(now_mono)
         if heap and heap[0][0] < self._soonest_mono:
             self._set_timer(heap[0][0])
-
-
-@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
-class PermitExpiry:
-    """Checks the age of the permits that have not ended.
-
-    A new permit arms the timer unless it is armed already. The end of a permit does not touch the timer. When the timer
-    fires, every permit that has not ended is checked. Then the timer is armed again for the time at which the next
-    permit reaches ``HELD_S`` or ``max_turn_s``, but at most ``HELD_S`` later. So the timer fires every few seconds
-    while a permit is under way, and a short request only reads ``is_armed``.
-
-        started --- HELD_S -------> each further check calls ``long``, which publishes the wait of other requests
-                --- max_turn_s ---> ``expire`` is called, which ends the permit
-
-    Args:
-        clock: the monotonic clock and the timer.
-        max_turn_s: how long a permit may last before it expires, in seconds; infinite for no limit.
-        under_way: returns the permits that have not ended.
-        publisher: receives TurnExpired.
-        long: called with a permit and the monotonic time, for each permit that is older than HELD_S and does not
-            expire.
-
-    Attributes:
-        max_turn_s: may be changed at any time.
-        is_armed: whether the timer is set; if not, call ``arm`` when a turn starts.
-    """
-
-    _clock: Clock
-    max_turn_s: float
-    _under_way: Callable[[], Iterable[LocalPermit]]
-    _publisher: Publisher
-    _long: Callable[[Any, float], None] = lambda _permit, _now_mono: None
-    _timer: Timer | None = field(default=None, init=False)
-    is_armed: bool = field(default=False, init=False)
-
-    def arm(self, delay_s: float | None = None) -> None:
-        """Set the timer to ``delay_s`` seconds; by default, until a permit that starts now has to be checked."""
-        self.is_armed = True
-        delay_s = min(HELD_S, self.max_turn_s) if delay_s is None else max(delay_s, _MIN_TIMER_S)
-        self._timer = self._clock.call_later(delay_s, partial(_look, ref(self)))
-
-    def look(self) -> None:
-        """Check all permits."""
-        now_mono = self._clock.monotonic()
-        permits = list(self._under_way())
-        self.is_armed = bool(permits)  # a permit that a callback takes now must not set a second timer
-        next_mono = now_mono + min(HELD_S, self.max_turn_s)
-        for permit in permits:
-            old_mono = permit.started_mono + self.max_turn_s
-            if old_mono <= now_mono:
-                if permit.under_way:  # otherwise a subscriber to an event above has ended the permit
-                    permit.expire()
-                    self._publisher.publish(TurnExpired(permit.host, permit.url, now_mono - permit.started_mono))
-                continue
-            long_mono = permit.started_mono + min(HELD_S, self.max_turn_s)
-            if long_mono <= now_mono:
-                self._long(permit, now_mono)
-            next_mono = min(next_mono, long_mono if long_mono > now_mono else old_mono)
-        if permits:
-            self.arm(next_mono - now_mono)
-
-    def stop(self) -> None:
-        """Stop the timer: no permit expires any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-def _look(expiry: ref[PermitExpiry]) -> None:
-    # A weak reference: the timer may run for another minute, and must not keep an unused pacer alive.
-    alive = expiry()
-    if alive is not None:
-        alive.look()
