@@ -171,7 +171,7 @@ def _names_the_copy(not_modified: FetchResponse, record: Copy | None) -> bool:
 
 def _check_answer(answer: DefiniteAnswer, now_wall: float, policy: AccessPolicy) -> None:
     successful = answer.result is AccessResult.SUCCESSFUL
-    most_s = policy.outcomes.lifetimes.max_s if successful else policy.outcomes.lifetimes.max_unavailable_s
+    most_s = policy.outcomes.max_lifetime_s if successful else _DAY_S
     assert answer.confirmed_wall == now_wall
     assert 0.0 < answer.lifetime_s <= most_s
     assert answer.lifetime_s >= min(policy.options.min_lifetime_s, most_s)
@@ -185,8 +185,7 @@ def _check_standing(site: Site) -> None:
     if held is None:
         return  # robots.txt is requested first
     now_wall, source, outcomes = site.now_wall, held.source, site.policy.outcomes
-    grace = outcomes.grace
-    longest_s = max(outcomes.lifetimes.max_s, grace.closed_s + grace.stale_s, outcomes.unavailable_copy_s, _DAY_S)
+    longest_s = max(outcomes.max_lifetime_s, outcomes.closed_s + outcomes.stale_s, outcomes.unavailable_copy_s, _DAY_S)
     assert now_wall < held.deadline_mono <= now_wall + longest_s
     assert source.fetched_wall <= now_wall
     assert source.not_before is None or source.not_before > now_wall, "not before a time that is over"
@@ -196,8 +195,8 @@ def _check_standing(site: Site) -> None:
         assert site.record.body == site.file, "rules that no 2xx brought"
     elif source.result is AccessResult.UNAVAILABLE and not site.absent:
         assert site.failing_since is not None, "the gate is open, and nobody opened it"
-        granted_s = grace.closed_s if grace.opens_without_copy else grace.after_s
-        assert grace.opens_without_copy or grace.after_allows is not False, "a fault opened the gate"
+        granted_s = outcomes.closed_s if outcomes.opens_without_copy else outcomes.after_s
+        assert outcomes.opens_without_copy or outcomes.after_allows is not False, "a fault opened the gate"
         assert now_wall >= site.failing_since + granted_s, "a fault opened the gate too early"
 
 

@@ -12,7 +12,7 @@ from politesse._pacing.pace import PacingOptions, limited
 from politesse._pacing.refusals import CHALLENGES, challenge_of
 from politesse.errors import ConfigurationError
 from politesse.ports import FaultKind, FetchResponse, FetchResult
-from politesse.robots.dialect import Grace, Lifetimes, Outcomes
+from politesse.robots.dialect import Outcomes
 from politesse.verdict import AccessResult, Source
 
 if TYPE_CHECKING:
@@ -109,10 +109,9 @@ class CacheOptions:
         outcomes = dialect.traits.outcomes
         forbidden = outcomes.forbidden_disallows if self.on_forbidden is None else self.on_forbidden == "disallow"
         too_many_requests = _TOO_MANY_REQUESTS.get(self.on_too_many_requests, outcomes.too_many_requests)
-        grace = outcomes.grace
+        outcomes = outcomes._replace(forbidden_disallows=forbidden, too_many_requests=too_many_requests)
         if self.stale_if_unreachable_s is not None:
-            grace = grace._replace(stale_s=self.stale_if_unreachable_s, stale_from_failure=False)
-        outcomes = outcomes._replace(forbidden_disallows=forbidden, too_many_requests=too_many_requests, grace=grace)
+            outcomes = outcomes._replace(stale_s=self.stale_if_unreachable_s, stale_from_failure=False)
         return AccessPolicy(outcomes, self)
 
     def file_policy(self, max_days: int) -> AccessPolicy:
@@ -125,13 +124,8 @@ class CacheOptions:
         does not close the site.
         """
         max_s = max_days * DAY_S
-        outcomes = Outcomes(
-            forbidden_disallows=False,
-            max_redirects=5,  # as for robots.txt: RFC 9309 2.3.1.2 asks for at least five
-            lifetimes=Lifetimes(default_s=max_s, max_s=max_s, max_unavailable_s=DAY_S),
-            grace=Grace(stale_s=self.stale_if_unreachable_s or DAY_S),
-        )
-        return AccessPolicy(outcomes, self)
+        stale_s = self.stale_if_unreachable_s or DAY_S
+        return AccessPolicy(Outcomes(default_lifetime_s=max_s, max_lifetime_s=max_s, stale_s=stale_s), self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +217,7 @@ class AccessPolicy:
     def opens(self, meaning: AccessResult | None) -> bool:
         """Return whether an answer with this meaning permits requests for pages, if the site has no record."""
         if meaning is AccessResult.UNREACHABLE:
-            return self.outcomes.grace.opens_without_copy
+            return self.outcomes.opens_without_copy
         return meaning in {AccessResult.SUCCESSFUL, AccessResult.UNAVAILABLE, None}
 
     def _without_file(self, status: int) -> AccessResult:

@@ -168,6 +168,7 @@ CLOCK_SKEW_S: Final = 300.0
 _STRICTNESS: Final = {"redirects": 1, "deny": 2}  # the values of FetchOptions.private_addresses
 _MIN_RETRY_S: Final = 1.0  # the wait is at least this long, even if the options permit less
 _MAX_RETRY_S: Final = DAY_S  # the longest wait, so that a large Retry-After does not close a site for a year
+_MAX_UNAVAILABLE_S: Final = DAY_S  # the lifetime of a 4xx, by default and at most, in all dialects (RFC 9309 2.4)
 _JITTER: Final = 0.1
 _MAX_TYPE: Final = 256  # a media type is cut to this many characters
 _MAX_GAP_S: Final = 2 * DAY_S
@@ -533,7 +534,7 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
     elif trouble is not None and now_wall < trouble.retry_wall - AGREE_S:
         until_wall = trouble.retry_wall
         if closed:
-            until_wall = min(until_wall, trouble.since_wall + policy.outcomes.grace.closed_s)
+            until_wall = min(until_wall, trouble.since_wall + policy.outcomes.closed_s)
         copy.result, confirmed_wall = _without_answer(trouble, answer, now_wall, policy), trouble.last_wall
         lasts_s, copy.not_before, refresh_wall = until_wall - confirmed_wall, until_wall, until_wall
     else:
@@ -586,7 +587,7 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
             etag="",
             last_modified="",
             confirmed_wall=now_wall,
-            lifetime_s=policy.outcomes.lifetimes.max_unavailable_s,
+            lifetime_s=_MAX_UNAVAILABLE_S,
             fault=fault_in_words(result),
             private_addresses=policy.private_addresses,
             faults_read=policy.faults_read,
@@ -676,7 +677,7 @@ def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
 
 def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
     """Return whether the file has been unreachable for less than ``closed_s``; until then no answer is used."""
-    return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.outcomes.grace.closed_s
+    return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.outcomes.closed_s
 
 
 def _without_answer(
@@ -685,13 +686,13 @@ def _without_answer(
     """Return the meaning of trouble without a usable answer."""
     if trouble.result is not AccessResult.UNREACHABLE or is_closed(trouble, now_wall, policy):
         return trouble.result
-    grace = policy.outcomes.grace
-    if now_wall >= trouble.since_wall + grace.after_s:
+    outcomes = policy.outcomes
+    if now_wall >= trouble.since_wall + outcomes.after_s:
         # RFC 9309 2.3.1.4: a crawler MAY then treat robots.txt as unavailable. This requires an answer, which shows
         # that the host is up. Refusals of pages still close the host.
-        allows = grace.after_allows and trouble.status is not None
+        allows = outcomes.after_allows and trouble.status is not None
     else:
-        allows = grace.opens_without_copy and (answer is None or answer.result is not AccessResult.SUCCESSFUL)
+        allows = outcomes.opens_without_copy and (answer is None or answer.result is not AccessResult.SUCCESSFUL)
     return AccessResult.UNAVAILABLE if allows else AccessResult.UNREACHABLE
 
 
@@ -705,9 +706,9 @@ def _serves_until_wall(answer: DefiniteAnswer, trouble: Trouble, policy: AccessP
     if trouble.result is AccessResult.UNAVAILABLE:
         return answer.confirmed_wall + policy.outcomes.unavailable_copy_s
     # RFC 9309 2.4: a copy may be used beyond its lifetime while robots.txt is unreachable.
-    grace = policy.outcomes.grace
-    from_wall = trouble.since_wall + grace.closed_s if grace.stale_from_failure else answer.confirmed_wall
-    return max(answer.fresh_until_wall, from_wall + grace.stale_s)
+    outcomes = policy.outcomes
+    from_wall = trouble.since_wall + outcomes.closed_s if outcomes.stale_from_failure else answer.confirmed_wall
+    return max(answer.fresh_until_wall, from_wall + outcomes.stale_s)
 
 
 def _lifetime_s(response: FetchResponse, result: AccessResult, received_wall: float, policy: AccessPolicy) -> float:
@@ -715,13 +716,12 @@ def _lifetime_s(response: FetchResponse, result: AccessResult, received_wall: fl
     most_s = _longest_s(result, policy)
     asked_s = freshness_lifetime_s(response.headers, received_wall)
     if asked_s is None:
-        asked_s = policy.outcomes.lifetimes.default_s if result is AccessResult.SUCCESSFUL else most_s
+        asked_s = policy.outcomes.default_lifetime_s if result is AccessResult.SUCCESSFUL else most_s
     return min(max(asked_s, response.age_s + policy.options.min_lifetime_s, _TICK_S), most_s)
 
 
 def _longest_s(result: AccessResult, policy: AccessPolicy) -> float:
-    lifetimes = policy.outcomes.lifetimes
-    return lifetimes.max_s if result is AccessResult.SUCCESSFUL else lifetimes.max_unavailable_s
+    return policy.outcomes.max_lifetime_s if result is AccessResult.SUCCESSFUL else _MAX_UNAVAILABLE_S
 
 
 # The facts of another time, or of another process.

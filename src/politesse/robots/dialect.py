@@ -98,60 +98,39 @@ class Grouping(NamedTuple):
     everybody: Callable[[Sequence[Span]], Sequence[Span]] = merged
 
 
-class Lifetimes(NamedTuple):
-    """How long a response stays fresh, in seconds: by default, and at most.
+class Outcomes(NamedTuple):
+    """How responses to the request for robots.txt are read; times in seconds. The defaults are those of RFC 9309.
 
     Attributes:
-        default_s: lifetime of a 2xx without freshness headers.
-        max_s: the longest lifetime of a 2xx, even if its headers state more.
-        max_unavailable_s: lifetime of a 4xx: both the default and the maximum.
-    """
-
-    default_s: float
-    max_s: float
-    max_unavailable_s: float
-
-
-class Grace(NamedTuple):
-    """The rules while robots.txt is unreachable; times in seconds.
-
-    Attributes:
+        forbidden_disallows: whether 401 and 403 disallow the whole site.
+        too_many_requests: access result of a 429.
+        max_redirects: number of redirects that are followed.
+        too_many_redirects: access result of more redirects, or of a loop.
+        default_lifetime_s: for how long a 2xx without freshness headers is fresh.
+        max_lifetime_s: for how long a 2xx is fresh at most, even if its headers state more.
+        unavailable_copy_s: for how long after its last confirmation a copy is used while robots.txt is unavailable.
         closed_s: for how long after the first failure every page is disallowed, even if an older copy exists.
-        stale_s: for how long after its last confirmation a copy is used, even if it is no longer fresh.
+        stale_s: for how long after its last confirmation a copy is used while robots.txt is unreachable, even if it is
+            no longer fresh.
         stale_from_failure: whether ``stale_s`` counts from the end of ``closed_s``, not from the last confirmation.
         opens_without_copy: whether, after ``closed_s``, every page is allowed if no copy exists.
         after_s: the time after the first failure at which ``after_allows`` begins to apply.
         after_allows: whether, after ``after_s``, every page is allowed if the host answers at all.
     """
 
+    forbidden_disallows: bool = False  # RFC 9309 2.3.1.3: 4xx means unavailable, everything is allowed
+    too_many_requests: AccessResult = AccessResult.TOO_MANY_REQUESTS
+    max_redirects: int = 5  # RFC 9309 2.3.1.2: at least five consecutive redirects
+    too_many_redirects: AccessResult = AccessResult.UNAVAILABLE
+    default_lifetime_s: float = DAY_S  # RFC 9309 2.4: 24 hours
+    max_lifetime_s: float = DAY_S
+    unavailable_copy_s: float = 0.0
     closed_s: float = 0.0
     stale_s: float = DAY_S
     stale_from_failure: bool = False
     opens_without_copy: bool = False
     after_s: float = 30 * DAY_S
     after_allows: bool = False
-
-
-class Outcomes(NamedTuple):
-    """How responses to the request for robots.txt are read.
-
-    Attributes:
-        forbidden_disallows: whether 401 and 403 disallow the whole site.
-        too_many_requests: access result of a 429.
-        unavailable_copy_s: for how long after its last confirmation a copy is used while robots.txt is unavailable.
-        max_redirects: number of redirects that are followed.
-        too_many_redirects: access result of more redirects, or of a loop.
-        lifetimes: how long a response stays fresh.
-        grace: the rules while robots.txt is unreachable.
-    """
-
-    forbidden_disallows: bool
-    max_redirects: int
-    lifetimes: Lifetimes
-    too_many_requests: AccessResult = AccessResult.TOO_MANY_REQUESTS
-    unavailable_copy_s: float = 0.0
-    too_many_redirects: AccessResult = AccessResult.UNAVAILABLE
-    grace: Grace = Grace()
 
 
 class Traits(NamedTuple):
@@ -238,11 +217,7 @@ _RFC9309: Final = Traits(
         normalise_pattern=pattern.normalise_pattern,
         form=pattern.NORMALISED,
     ),
-    outcomes=Outcomes(
-        forbidden_disallows=False,  # RFC 9309 2.3.1.3: 4xx means unavailable, everything is allowed
-        max_redirects=5,  # RFC 9309 2.3.1.2: at least five consecutive redirects
-        lifetimes=Lifetimes(default_s=DAY_S, max_s=DAY_S, max_unavailable_s=DAY_S),  # RFC 9309 2.4: 24 hours
-    ),
+    outcomes=Outcomes(),
 )
 
 _GOOGLE: Final = Traits(
@@ -267,21 +242,17 @@ _GOOGLE: Final = Traits(
         form=pattern.FOLDED,
     ),
     outcomes=Outcomes(
-        forbidden_disallows=False,
-        max_redirects=5,
         # Google robots.txt specification, Caching: max-age may shorten or extend the lifetime.
-        lifetimes=Lifetimes(default_s=DAY_S, max_s=7 * DAY_S, max_unavailable_s=DAY_S),
+        max_lifetime_s=7 * DAY_S,
         too_many_requests=AccessResult.UNREACHABLE,  # "429 ... as if a server error"
         # Google robots.txt specification, Handling of errors, 5xx: the site is closed for 12 hours. Then the last copy
         # is used for 30 days. Then the site is open if pages other than robots.txt answer.
-        grace=Grace(
-            closed_s=12 * _HOUR_S,
-            stale_s=30 * DAY_S,
-            stale_from_failure=True,
-            opens_without_copy=True,
-            after_s=12 * _HOUR_S + 30 * DAY_S,
-            after_allows=True,
-        ),
+        closed_s=12 * _HOUR_S,
+        stale_s=30 * DAY_S,
+        stale_from_failure=True,
+        opens_without_copy=True,
+        after_s=12 * _HOUR_S + 30 * DAY_S,
+        after_allows=True,
     ),
 )
 
@@ -313,9 +284,9 @@ _KOSTER_1996: Final = Traits(
         forbidden_disallows=True,  # draft-koster-robots-00 3.1: 401 and 403 restrict access to the site completely
         max_redirects=20,  # 3.1: "until a resource can be found"; bounded, because redirects may never end
         too_many_redirects=AccessResult.UNREACHABLE,
-        # draft-koster-robots-00 3.4: the default is seven days. For a missing file, a day is long enough.
-        lifetimes=Lifetimes(default_s=7 * DAY_S, max_s=7 * DAY_S, max_unavailable_s=DAY_S),
-        grace=Grace(stale_s=0.0),  # 3.1: defer visits until the resource can be retrieved
+        default_lifetime_s=7 * DAY_S,  # draft-koster-robots-00 3.4: the default is seven days
+        max_lifetime_s=7 * DAY_S,
+        stale_s=0.0,  # 3.1: defer visits until the resource can be retrieved
     ),
 )
 
@@ -331,7 +302,7 @@ _KOSTER_1994: Final = Traits(
     ),
     matching=_KOSTER_1996.matching._replace(dialect="koster-1994", empty_disallow_ends=False),
     rule_set=FirstMatchRuleSet,
-    outcomes=_KOSTER_1996.outcomes._replace(lifetimes=Lifetimes(default_s=DAY_S, max_s=DAY_S, max_unavailable_s=DAY_S)),
+    outcomes=_KOSTER_1996.outcomes._replace(default_lifetime_s=DAY_S, max_lifetime_s=DAY_S),
 )
 
 _CONNER_2: Final = Traits(

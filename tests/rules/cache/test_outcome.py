@@ -473,7 +473,7 @@ def test_every_history_stands_for_something_now_and_for_nothing_beyond_its_end(
     if held is not None:
         assert moment < held.until_wall
         assert held.source.not_before is None or moment < held.source.not_before
-    if record.answer is not None and moment >= record.answer.confirmed_wall + policy.outcomes.grace.stale_s:
+    if record.answer is not None and moment >= record.answer.confirmed_wall + policy.outcomes.stale_s:
         assert held is None or held.source.result is not SUCCESSFUL
 
 
