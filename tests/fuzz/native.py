@@ -30,7 +30,12 @@ _STRICT: Final = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 _COUNTED: Final = tuple(f"-D{name}=counted_{name}" for name in ("malloc", "calloc", "realloc", "free"))
 SOURCES: Final = Path(politesse.__file__).parent / "_native"
 _FORMS: Final = b"".join(
-    bytes(octet in table for table in (PLAIN, *form) for octet in range(256)) + bytes([bool(form.decoded_in_path)])
+    bytes(
+        octet in table
+        for table in (PLAIN, form.in_path.kept, form.in_path.decoded, form.in_query.decoded)
+        for octet in range(256)
+    )
+    + bytes([bool(form.in_path.decoded)])
     for form in (NORMALISED, FOLDED)
 )
 _LIBRARY: Final = ("forms", "rules", "scan")

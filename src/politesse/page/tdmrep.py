@@ -14,8 +14,7 @@ from typing import Final
 from politesse._base.text import has_utf_8
 from politesse.origin import StrOrURL, target_of
 from politesse.robots.budget import USAGE_BUDGET, Meter, metered_matcher
-from politesse.robots.dialect import Dialect
-from politesse.robots.pattern import normalise_pattern
+from politesse.robots.pattern import NORMALISED, normalise_pattern
 from politesse.usage.model import Mechanism, Place, Preference, Purpose, Statement, Usage
 from politesse.usage.vocabulary import parse_tdm_reservation
 
@@ -90,7 +89,7 @@ def tdmrep_usage(doc: TdmRep, target: StrOrURL) -> Usage:
         InvalidURL: the URL or target is invalid.
         TypeError: ``target`` is neither a str nor a yarl.URL.
     """
-    forms = Dialect.RFC9309.traits.matching.forms(target_of(target, "target"))
+    forms = NORMALISED.of_target(target_of(target, "target"))
     if doc.fault:
         unread = f"could not be read: {doc.fault}"
         return Usage((Statement(None, Preference.UNSTATED, Mechanism.TDMREP, Place.TDMREP_JSON, unread),))

@@ -34,7 +34,7 @@ from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.fetch._http2 import resetting
 from politesse.origin import DEFAULT_PORTS, Origin, sent_exactly, split
-from politesse.robots.pattern import has_dot_segments, matcher, normalise_pattern, normalise_target
+from politesse.robots.pattern import NORMALISED, has_dot_segments, matcher, normalise_pattern
 from politesse.verdict import url_to_request
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Limits:
         if self._allow is None and not self._deny:
             return True
         origin, target = split(url)
-        target = normalise_target(target)
+        target = NORMALISED.of_target(target)[0]
         if self._allow is not None and not any(matches(origin, target) for matches in self._allow):
             return False
         return not any(matches(origin, target) for matches in self._deny)

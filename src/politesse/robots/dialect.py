@@ -1,8 +1,8 @@
 """The table of all differences between the dialects of robots.txt; other modules never check for a dialect.
 
 The columns of the table stand first, then its rows. Each difference is a value, or a small pure function. ``Syntax``
-defines how lines are read. ``Grouping`` defines which group binds which crawler. ``Matching``, in ``pattern.py``,
-defines how paths are compared. ``rule_set`` decides which rule wins. ``Outcomes`` defines the meaning and the lifetime
+defines how lines are read. ``Grouping`` defines which group binds which crawler. ``Matching`` defines how paths
+are compared. ``rule_set`` decides which rule wins. ``Outcomes`` defines the meaning and the lifetime
 of each response to the request for robots.txt.
 """
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from politesse.robots.line import Span
+    from politesse.robots.pattern import Form
 
 _HOUR_S: Final = 3_600
 _MISSPELLED: Final = (Quirk.MISSPELLED_FIELD,)  # all names share one tuple
@@ -98,6 +99,27 @@ class Grouping(NamedTuple):
     everybody: Callable[[Sequence[Span]], Sequence[Span]] = merged
 
 
+class Matching(NamedTuple):
+    """How paths are compared.
+
+    Attributes:
+        form: the normal form of request targets; a plain target is already in this form.
+        normalise_pattern: returns the path of a rule in the same form.
+        leading: the characters with which the path of a rule may start; other paths match no target.
+        implied_allow: returns the path of a second Allow that an Allow implies, or None.
+        empty_disallow_ends: whether an empty Disallow allows all targets that no earlier rule matches, in dialects that
+            try rules in order.
+        of_site: whether rules may be URLs, which apply only to their own site.
+    """
+
+    form: Form
+    normalise_pattern: Callable[[str], str]
+    leading: tuple[str, ...] = ("/", "*")  # RFC 9309 2.2 permits only "/", but 5.1 uses "*.gif$"
+    implied_allow: Callable[[str], str | None] | None = None
+    empty_disallow_ends: bool = False
+    of_site: bool = False
+
+
 class Outcomes(NamedTuple):
     """How responses to the request for robots.txt are read; times in seconds. The defaults are those of RFC 9309.
 
@@ -146,7 +168,7 @@ class Traits(NamedTuple):
 
     syntax: Syntax
     grouping: Grouping
-    matching: pattern.Matching
+    matching: Matching
     outcomes: Outcomes
     rule_set: type[FlatRuleSet] = MostSpecificRuleSet
 
@@ -177,10 +199,8 @@ class Dialect(Enum):
     PERL = "perl"
     """WWW::RobotRules, exactly: Disallow only, rules in the order of the file, escapes not decoded."""
 
-    @property
-    def traits(self) -> Traits:
-        """The row of this dialect in the table."""
-        return _TABLE[self._value_]  # the hash of a text is faster than the hash of an enum member
+    traits: Traits
+    """The row of this dialect in the table."""
 
 
 # Most dialects do not define Crawl-delay, Sitemap and the preferences, and only Conner 2.0 defines Request-rate and
@@ -210,13 +230,7 @@ _RFC9309: Final = Traits(
     ),
     # In RFC 9309 2.2.4, Content-Usage is only another record. In draft-ietf-aipref-attach 3, it is a rule.
     grouping=Grouping(usage_rules=frozenset({CONTENT_USAGE})),
-    matching=pattern.Matching(
-        dialect="rfc9309",
-        normalise_target=pattern.normalise_target,
-        query_as_written=pattern.query_as_written,
-        normalise_pattern=pattern.normalise_pattern,
-        form=pattern.NORMALISED,
-    ),
+    matching=Matching(form=pattern.NORMALISED, normalise_pattern=pattern.normalise_pattern),
     outcomes=Outcomes(),
 )
 
@@ -232,14 +246,12 @@ _GOOGLE: Final = Traits(
         max_octets=500 * 1024,  # Google robots.txt specification, File format
     ),
     grouping=Grouping(name=agents.google_token, token=agents.google_agent),
-    matching=pattern.Matching(
-        dialect="google",
-        normalise_target=pattern.fold_target,
+    matching=Matching(
+        form=pattern.FOLDED,
         # robots.cc, MaybeEscapePattern: escapes are not decoded. A trailing star adds to the length of a pattern.
         normalise_pattern=pattern.fold_pattern,
         # robots.cc, HandleAllow: an Allow of index.htm also allows its directory.
         implied_allow=pattern.allowed_directory,
-        form=pattern.FOLDED,
     ),
     outcomes=Outcomes(
         # Google robots.txt specification, Caching: max-age may shorten or extend the lifetime.
@@ -259,7 +271,7 @@ _GOOGLE: Final = Traits(
 _KOSTER_2019: Final = Traits(
     syntax=_RFC9309.syntax,  # "be lenient ... Apply Postel's law"
     grouping=Grouping(everybody=agents.first),  # draft-koster-rep-00 2.2.1: only the first group for *
-    matching=_RFC9309.matching._replace(dialect="koster-2019"),
+    matching=_RFC9309.matching,
     outcomes=_RFC9309.outcomes._replace(unavailable_copy_s=DAY_S),  # draft-koster-rep-00 2.3.1.3: use of an older copy
 )
 
@@ -272,9 +284,8 @@ _KOSTER_1996: Final = Traits(
         named=agents.first,  # draft-koster-robots-00 3.2.1: the first record that matches
         everybody=agents.first,
     ),
-    matching=pattern.Matching(
-        dialect="koster-1996",
-        normalise_target=pattern.decode_target,  # draft-koster-robots-00 3.2.2: %xx is decoded, except for the slash
+    matching=Matching(
+        form=pattern.DECODED,  # draft-koster-robots-00 3.2.2: %xx is decoded, except for the slash
         normalise_pattern=pattern.decode_prefix,
         leading=("/",),
         empty_disallow_ends=True,
@@ -300,7 +311,7 @@ _KOSTER_1994: Final = Traits(
         named=agents.first,
         everybody=agents.first,
     ),
-    matching=_KOSTER_1996.matching._replace(dialect="koster-1994", empty_disallow_ends=False),
+    matching=_KOSTER_1996.matching._replace(empty_disallow_ends=False),
     rule_set=FirstMatchRuleSet,
     outcomes=_KOSTER_1996.outcomes._replace(default_lifetime_s=DAY_S, max_lifetime_s=DAY_S),
 )
@@ -314,11 +325,7 @@ _CONNER_2: Final = Traits(
         named=agents.newest_readable,
         everybody=agents.newest_readable,
     ),
-    matching=pattern.Matching(
-        dialect="conner-2",
-        normalise_target=pattern.decode_target,
-        normalise_pattern=pattern.decode_pattern,
-    ),
+    matching=Matching(form=pattern.DECODED, normalise_pattern=pattern.decode_pattern),
     rule_set=ConnerRuleSet,
     outcomes=_RFC9309.outcomes,  # Conner 2.0 does not define outcomes
 )
@@ -326,9 +333,8 @@ _CONNER_2: Final = Traits(
 _PERL: Final = Traits(
     syntax=Syntax(fields=_OTHER_FIELDS | {"user-agent", "disallow"}, blank_lines=True),
     grouping=_KOSTER_1994.grouping._replace(unnamed_group=True, everybody=agents.merged),
-    matching=pattern.Matching(
-        dialect="perl",
-        normalise_target=pattern.keep_target,
+    matching=Matching(
+        form=pattern.WRITTEN,
         normalise_pattern=pattern.keep_prefix,
         leading=("",),  # a path without a leading slash is relative to robots.txt
         empty_disallow_ends=True,
@@ -339,4 +345,5 @@ _PERL: Final = Traits(
 )
 
 _ROWS: Final = (_RFC9309, _GOOGLE, _KOSTER_2019, _KOSTER_1996, _KOSTER_1994, _CONNER_2, _PERL)
-_TABLE: Final[Mapping[str, Traits]] = {row.matching.dialect: row for row in _ROWS}
+for _dialect, _row in zip(Dialect, _ROWS, strict=True):
+    _dialect.traits = _row

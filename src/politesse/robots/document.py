@@ -73,7 +73,6 @@ class RobotsTxt:
 
     def __setstate__(self, state: _State) -> None:
         self._octets, self._body_quirks, self.dialect, self.origin = state
-        self._traits = self.dialect.traits
         self._outline = native_outline(self._octets, self.dialect) or self._reference
         self._look_ups = 0
 
@@ -99,10 +98,10 @@ class RobotsTxt:
     @cached_property
     def _reference(self) -> Outline:
         """The outline that is made in Python."""
-        return Outline(self._read_lines(), self._traits)
+        return Outline(self._read_lines(), self.dialect)
 
     def _read_lines(self) -> Iterator[Line | None]:
-        return read_lines(self._octets.decode("utf-8", "surrogateescape"), self._traits.syntax)
+        return read_lines(self._octets.decode("utf-8", "surrogateescape"), self.dialect.traits.syntax)
 
     @cached_property
     def quirks(self) -> tuple[Quirk, ...]:
@@ -128,7 +127,7 @@ class RobotsTxt:
     def lines(self) -> list[Line]:
         """See the class."""
         rows = list(self._read_lines())
-        self._reference = Outline(rows, self._traits)  # gives the lines their last quirks, and has the same lines
+        self._reference = Outline(rows, self.dialect)  # gives the lines their last quirks, and has the same lines
         return [line for line in rows if line is not None]
 
     @cached_property
@@ -208,7 +207,7 @@ class RobotsTxt:
         from politesse.robots.preferences import SiteUsage  # noqa: PLC0415 - few files state preferences
 
         others = self._outline.others
-        return SiteUsage(self._traits.matching, *self._stated(found, others), others.licenses)
+        return SiteUsage(self.dialect, *self._stated(found, others), others.licenses)
 
     def _stated(self, found: Sequence[Span], others: OtherRecords) -> tuple[list[AgentLine], list[AgentLine]]:
         """Return the Content-Usage lines and the Content-Signal lines that bind a crawler."""

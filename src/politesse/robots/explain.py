@@ -91,9 +91,8 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
 
     The rule set has at most one rule, or two in a dialect with implied rules.
     """
-    traits = robots.dialect.traits
     lines = [] if is_void(line) else [line]
-    return traits.rule_set(lines, Directives(version=version), traits.matching, robots.origin)
+    return robots.dialect.traits.rule_set(lines, Directives(version=version), robots.dialect, robots.origin)
 
 
 def matching_alone(rules: RuleSet, url: StrOrURL, most: int) -> list[tuple[Rule, bool]]:

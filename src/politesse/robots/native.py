@@ -15,7 +15,6 @@ from politesse._native import core
 from politesse.origin import MAX_URL_LENGTH, url_text
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
-from politesse.robots.dialect import Dialect
 from politesse.robots.lexer import octets_of, read_lines
 from politesse.robots.line import NO_QUIRKS, Line, Quirk
 from politesse.robots.other_records import OtherRecords
@@ -38,9 +37,8 @@ if TYPE_CHECKING:
     from politesse._native import _core
     from politesse._native._core import Rules, WrittenRule
     from politesse.origin import Origin, StrOrURL
-    from politesse.robots.dialect import FieldName, Traits
+    from politesse.robots.dialect import Dialect, FieldName, Traits
     from politesse.robots.line import Span
-    from politesse.robots.pattern import Matching
 
 _BOUND_REACHED, _NO_RULE, _ROBOTS_TXT, _OTHER = -1, -2, -4, -6  # _native/module.c; OTHER: Python has to normalise it
 _ALLOWS, _AT_BOUND = 1, 2  # the lowest bits of the number of a rule that decides
@@ -57,13 +55,13 @@ class NativeRuleSet(RuleSet):
     Args:
         rules: the compiled rules.
         directives: the other lines of the agent.
-        matching: how paths are compared.
+        dialect: the dialect of the file.
     """
 
     __slots__ = ("_rules",)
 
-    def __init__(self, rules: Rules, directives: Directives, matching: Matching) -> None:
-        super().__init__(directives, matching)
+    def __init__(self, rules: Rules, directives: Directives, dialect: Dialect) -> None:
+        super().__init__(directives, dialect)
         self._rules = rules
 
     def allowed(self, url: StrOrURL) -> bool:
@@ -82,7 +80,7 @@ class NativeRuleSet(RuleSet):
         if decided == _NO_RULE:
             return NO_RULE_MATCH
         if decided == _OTHER:
-            forms = self._matching.forms(target)
+            forms = self._dialect.traits.matching.form.of_target(target)
             decided = self._rules.decide_normal(forms[0], forms[1] if len(forms) > 1 else None)
         return self._match(decided)
 
@@ -104,7 +102,7 @@ class NativeRuleSet(RuleSet):
 
     def alone(self, rule: Rule) -> RuleSet:
         """See ``RuleSet.alone``; the reference decides."""
-        return MostSpecificRuleSet([line_of(rule)], Directives(), self._matching)
+        return MostSpecificRuleSet([line_of(rule)], Directives(), self._dialect)
 
     def _rules_bytes(self) -> int:
         return self._rules.octets()
@@ -120,13 +118,12 @@ class NativeRuleSet(RuleSet):
         delays = () if self.crawl_delay is None else (self.crawl_delay,)
         values = (*delays, *self.request_rates, *self.visit_times, *self.comments)
         directives = Directives(values, sitemaps=self._sitemaps, usage=self.site_usage)
-        return _remade, ("\n".join(rows), self._matching.dialect, directives)
+        return _remade, ("\n".join(rows), self._dialect, directives)
 
 
-def _remade(text: str, dialect: str, directives: Directives) -> RuleSet:
+def _remade(text: str, dialect: Dialect, directives: Directives) -> RuleSet:
     """Return the rules of a copy; where the core is not built, the reference decides."""
-    made = Dialect(dialect)
-    outline = native_outline(octets_of(text), made) or Outline(read_lines(text, made.traits.syntax), made.traits)
+    outline = native_outline(octets_of(text), dialect) or Outline(read_lines(text, dialect.traits.syntax), dialect)
     return outline.rule_set(outline.binding(()), directives, None)
 
 
@@ -142,33 +139,33 @@ class NativeOutline:
 
     Args:
         file: the rows of the file.
-        traits: the traits of its dialect.
+        dialect: its dialect.
 
     Attributes:
         others: see ``Outline``, but without sitemaps.
         sitemaps: see ``Outline``.
     """
 
-    __slots__ = ("_file", "_traits", "others", "sitemaps")
+    __slots__ = ("_dialect", "_file", "others", "sitemaps")
 
-    def __init__(self, file: _core.File, traits: Traits) -> None:
+    def __init__(self, file: _core.File, dialect: Dialect) -> None:
         self._file = file
-        self._traits = traits
+        self._dialect = dialect
         self.sitemaps: str = file.sitemaps()
         rows = file.others(0)
         self.others: OtherRecords = _NO_OTHERS if not rows else OtherRecords()
         while rows:  # the core returns some rows at a time, so that other threads run in between
-            _add(rows, self.others, traits)
+            _add(rows, self.others, dialect.traits)
             rows = file.others(rows[-1][0] + 1)
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
         """See ``Outline.binding``; in the dialects of the compiled core, a name has to equal a token."""
         found = self._file.binding([*tokens, EVERYBODY])
-        return self._traits.grouping.everybody(found) if found and found[0][2] == EVERYBODY else found
+        return self._dialect.traits.grouping.everybody(found) if found and found[0][2] == EVERYBODY else found
 
     def rule_set(self, found: Sequence[Span], directives: Directives, _: Origin | None) -> NativeRuleSet:
         """See ``Outline.rule_set``."""
-        return NativeRuleSet(self._file.rules(found), directives, self._traits.matching)
+        return NativeRuleSet(self._file.rules(found), directives, self._dialect)
 
 
 def _add(rows: Iterable[tuple[int, str, str, bool, bool]], others: OtherRecords, traits: Traits) -> None:
@@ -182,15 +179,15 @@ def _add(rows: Iterable[tuple[int, str, str, bool, bool]], others: OtherRecords,
 def native_outline(octets: bytes, dialect: Dialect) -> NativeOutline | None:
     """Return the outline of a file as the compiled core reads it, or None if the core does not support the dialect."""
     made = _dialect(dialect)
-    return None if made is None else NativeOutline(made.scan(octets), dialect.traits)
+    return None if made is None else NativeOutline(made.scan(octets), dialect)
 
 
 @cache
 def _dialect(dialect: Dialect) -> _core.Dialect | None:
     """Return a dialect for the compiled core, from the tables of the reference."""
     traits = dialect.traits
-    matching, syntax, grouping, form = traits.matching, traits.syntax, traits.grouping, traits.matching.form
-    if core is None or form is None:
+    syntax, grouping, form = traits.syntax, traits.grouping, traits.matching.form
+    if core is None or traits.rule_set is not MostSpecificRuleSet:
         return None
 
     kinds = dict.fromkeys(syntax.fields, _FIELD) | dict.fromkeys(grouping.usage_rules, _USAGE_RULE)
@@ -199,9 +196,9 @@ def _dialect(dialect: Dialect) -> _core.Dialect | None:
     made: _core.Dialect = core.Dialect(
         tables=(
             _table(PLAIN),
-            _table(form.kept),
-            _table(form.decoded_in_path),
-            _table(form.decoded_in_query),
+            _table(form.in_path.kept),
+            _table(form.in_path.decoded),
+            _table(form.in_query.decoded),
             _table([octet for octet in range(128) if grouping.name(chr(octet)) not in {"", EVERYBODY}]),
         ),
         most_octets=MAX_URL_LENGTH,
@@ -211,7 +208,7 @@ def _dialect(dialect: Dialect) -> _core.Dialect | None:
         odd_blanks=b" ".join(map(octets_of, syntax.odd_blanks)),
         missing_colon=syntax.missing_colon,
         most_line_octets=syntax.max_line_octets or 0,
-        implies_directories=matching.implied_allow is not None,
+        implies_directories=traits.matching.implied_allow is not None,
     )
     return made
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from politesse.origin import Origin
-    from politesse.robots.dialect import Traits
+    from politesse.robots.dialect import Dialect
     from politesse.robots.line import Span
     from politesse.robots.rule_sets import Directives, RuleSet
 
@@ -28,7 +28,7 @@ class Outline:
 
     Args:
         lines: the lines of the file, and None for each blank row.
-        traits: the traits of the dialect.
+        dialect: the dialect of the file.
 
     Attributes:
         others: records that are neither rules nor user-agent lines.
@@ -36,9 +36,9 @@ class Outline:
         names: maps each name, in lower case, to the numbers of its user-agent lines.
     """
 
-    def __init__(self, lines: Iterable[Line | None], traits: Traits) -> None:
-        self._traits = traits
-        self._grouping = traits.grouping
+    def __init__(self, lines: Iterable[Line | None], dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._grouping = dialect.traits.grouping
         self.others: OtherRecords = OtherRecords()
         self.starts: list[int] = []
         self.names: dict[str, list[int]] = {}
@@ -80,7 +80,7 @@ class Outline:
     def rule_set(self, found: Sequence[Span], directives: Directives, origin: Origin | None) -> RuleSet:
         """Return the compiled rules of groups."""
         lines = [line for span in found for line in lines_in(self._rules, span) if not is_void(line)]
-        return self._traits.rule_set(lines, directives, self._traits.matching, origin)
+        return self._dialect.traits.rule_set(lines, directives, self._dialect, origin)
 
     def group(self, group: int) -> Group:
         """Return a group with its lines."""
@@ -103,7 +103,7 @@ class Outline:
         )
 
     def _read(self, lines: Iterable[Line | None]) -> None:
-        grouping, syntax = self._grouping, self._traits.syntax
+        grouping, syntax = self._grouping, self._dialect.traits.syntax
         inside = False  # whether a rule belongs to a group
         row_ended = False  # whether the next user-agent line starts a group
         headed = True  # whether a Robot-version on the next line is misplaced
@@ -154,7 +154,7 @@ class Outline:
             self._rules.append(line)
         else:  # RFC 9309 2.2.2: rules before the first user-agent line are ignored
             line.quirks += (self._stray(),)
-        line.quirks += rule_quirks(line.field, line.value, self._traits.matching.leading)
+        line.quirks += rule_quirks(line.field, line.value, self._dialect.traits.matching.leading)
         return inside
 
     def _name(self, line: Line) -> None:

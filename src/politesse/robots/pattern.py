@@ -5,12 +5,12 @@ percent-encoded. Escapes of unreserved octets are decoded. Hex digits are upper 
 In the query, escapes of the six characters ``: / ? @ [ ]`` are also decoded, because these need no escape there. A
 literal ``*`` or ``$`` is written as ``%2A`` or ``%24``. The form is ASCII, so that its length in characters is its
 length in octets. In a pattern a ``%`` without two hex digits does not change, and counts as one octet; see
-``match_form``.
+``cut_at_stars``.
 
-The dialects RFC9309 and KOSTER_2019 use this form. Other dialects use other forms. ``decode_target``, ``decode_prefix``
-and ``decode_pattern`` decode every escape but ``%2F``. Two other forms decode no escape, so that different spellings of
-an octet stay different. ``keep_target`` and ``keep_prefix`` keep escapes exactly as written. ``fold_target`` and
-``fold_pattern`` only change their hex digits to upper case. In each form, a plain target is its own normal form.
+The dialects RFC9309 and KOSTER_2019 use this form, NORMALISED. Other dialects use other forms. DECODED decodes every
+escape but ``%2F``. Two other forms decode no escape, so that different spellings of an octet stay different. WRITTEN
+keeps escapes exactly as written. FOLDED only changes their hex digits to upper case. In each form, a plain target is
+its own normal form.
 """
 
 from __future__ import annotations
@@ -61,137 +61,104 @@ _FIRST_WIDTH: Final = 64  # of the part of a target that is searched first for t
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
-class _Changes(dict[str, str]):
+class Changes(dict[str, str]):
     """Maps each octet, and each escape, to its form; computed at the first use, because most are never used.
 
     Args:
         decoded: the octets whose escapes are decoded; the other escapes get upper-case hex digits.
-        kept: other characters that stay.
+        kept: characters that stay, besides those that are plain.
+        to_change: finds the octets and escapes that may change.
+
+    Attributes:
+        decoded: see above.
+        kept: the octets that stay.
     """
 
-    def __init__(self, decoded: frozenset[int], kept: str = "") -> None:
+    def __init__(self, decoded: frozenset[int], kept: str = "", to_change: re.Pattern[str] = _TO_CHANGE) -> None:
         super().__init__({character: character for character in kept})
-        self._decoded = decoded
+        self.decoded: frozenset[int] = decoded
+        self.kept: frozenset[int] = PLAIN | frozenset(kept.encode())
+        self._to_change = to_change
 
     def __missing__(self, text: str) -> str:
         octet = int(text[1:], 16) if len(text) > 1 else ord(text)
-        form = chr(octet) if len(text) > 1 and octet in self._decoded else f"%{octet:02X}"
+        form = chr(octet) if len(text) > 1 and octet in self.decoded else f"%{octet:02X}"
         self[text] = form
         return form
 
-    def applied(self, text: str, to_change: re.Pattern[str] = _TO_CHANGE) -> str:
+    def applied(self, text: str) -> str:
         """Return a text in this form. Each octet or escape is replaced once, so no text is decoded twice."""
         if is_plain(text) is not None:
             return text
         if not text.isascii():
             # Latin-1 makes each octet one character. In a pattern, an octet that is not UTF-8 is a lone surrogate.
             text = text.encode("utf-8", "surrogateescape").decode("latin-1")
-        return to_change.sub(lambda matched: self[matched[0]], text)
+        return self._to_change.sub(lambda matched: self[matched[0]], text)
 
 
-_in_path = _Changes(_UNRESERVED)
-_in_query = _Changes(_UNRESERVED | _QUERY_LITERALS)
-_in_pattern_path = _Changes(_UNRESERVED, "*")
-_in_pattern_query = _Changes(_UNRESERVED | _QUERY_LITERALS, "*")
-_but_slash = _Changes(PLAIN - frozenset(b"/"))
-_but_slash_and_star = _Changes(PLAIN - frozenset(b"/"), "*")
-_folded = _Changes(frozenset(), "*$")
-_folded_pattern = _Changes(frozenset(), "*$%")
-
-
-class TargetForm(NamedTuple):
-    """A normal form as data, for the compiled core.
-
-    If no escape is decoded, it is the form of ``fold_target`` and ``fold_pattern``, otherwise the form of
-    ``normalise_target`` and ``normalise_pattern``.
+class Form(NamedTuple):
+    """A normal form of targets. The compiled core reads it as data, if it supports the dialect.
 
     Attributes:
-        kept: octets that stay; any other octet is escaped.
-        decoded_in_path: octets whose escapes are decoded in the path.
-        decoded_in_query: octets whose escapes are decoded in the query.
+        in_path: the changes in the path.
+        in_query: the changes in the query.
     """
 
-    kept: frozenset[int]
-    decoded_in_path: frozenset[int] = frozenset()
-    decoded_in_query: frozenset[int] = frozenset()
+    in_path: Changes
+    in_query: Changes
+
+    def of_target(self, target: str) -> tuple[str, ...]:
+        """Return the forms of a request target with which rules are compared, the normal form first.
+
+        The fragment is dropped. Dot segments are resolved, including those with escaped dots.
+
+        In the normal form, six characters that are escaped in the query may be decoded: ``: / ? @ [ ]``. A pattern
+        without ``?`` may reach the query through a star. Such a pattern was normalised as a path, so its escapes of
+        these characters were not decoded. It is also compared with the second form, in which the six characters stay
+        escaped, so that equal escapes match. If none is escaped, there is no second form.
+
+        Raises:
+            InvalidURL: ``target`` exceeds MAX_URL_LENGTH, contains a control character, or cannot be encoded in UTF-8.
+                Clients send such characters in different ways.
+        """
+        path, question, query = _components(target)
+        before = _without_dots(self.in_path.applied(path)) + question
+        normal = _bounded(before + self.in_query.applied(query))
+        if self.in_path is self.in_query or _query_escape(query) is None:
+            return (normal,)
+        return normal, before + self.in_path.applied(query)
 
 
-NORMALISED: Final = TargetForm(PLAIN, _UNRESERVED, _UNRESERVED | _QUERY_LITERALS)
-FOLDED: Final = TargetForm(PLAIN | frozenset(b"*$"))
+_but_slash = Changes(PLAIN - frozenset(b"/"))
+_folded = Changes(frozenset(), "*$")
+_written = Changes(frozenset(), "*$", _TO_CHANGE_BUT_ESCAPES)
 
+NORMALISED: Final = Form(Changes(_UNRESERVED), Changes(_UNRESERVED | _QUERY_LITERALS))
+"""The form of RFC 9309; see the module."""
+DECODED: Final = Form(_but_slash, _but_slash)
+"""Every escape but ``%2F`` is decoded once (draft-koster-robots-00 3.2.2).
 
-def normalise_target(target: str) -> str:
-    """Return the normal form of a request target, without its fragment and dot segments; see the module.
+Octets that a URI cannot contain are escaped, so that ``%252F`` does not become the slash that ``%2F`` protects."""
+FOLDED: Final = Form(_folded, _folded)
+"""The target as it is sent, with its escapes, but with hex digits in upper case."""
+WRITTEN: Final = Form(_written, _written)
+"""The target as it is sent, with its escapes exactly as written."""
 
-    Raises:
-        InvalidURL: ``target`` exceeds MAX_URL_LENGTH, contains a control character, or cannot be encoded in UTF-8.
-            Clients send such characters in different ways.
-    """
-    path, question, query = _components(target)
-    return _bounded(_without_dots(_in_path.applied(path)) + question + _in_query.applied(query))
+_normalised_path = Changes(_UNRESERVED, "*", _TO_CHANGE_IN_PATTERN)
+_normalised_query = Changes(_UNRESERVED | _QUERY_LITERALS, "*", _TO_CHANGE_IN_PATTERN)
+_decoded = Changes(_but_slash.decoded, "*")
 
-
-def decode_target(target: str) -> str:
-    """Return a request target with every escape but ``%2F`` decoded once (draft-koster-robots-00 3.2.2).
-
-    Octets that a URI cannot contain are escaped, so that ``%252F`` does not become the slash that ``%2F`` protects.
-    Dot segments are resolved, the fragment is dropped.
-
-    Raises:
-        InvalidURL: see ``normalise_target``.
-    """
-    path, question, query = _components(target)
-    return _bounded(_without_dots(_but_slash.applied(path)) + question + _but_slash.applied(query))
-
-
-def decode_prefix(value: str) -> str:
-    """Return the path of a rule in the form of ``decode_target``; ``*`` and ``$`` are literal."""
-    return _but_slash.applied(value)
+decode_prefix: Final = _but_slash.applied
+"""Return the path of a rule in the form DECODED; ``*`` and ``$`` are literal."""
+fold_pattern: Final = Changes(frozenset(), "*$%").applied
+"""Return a path pattern in the form FOLDED; ``*`` and ``$`` do not change."""
+keep_prefix: Final = _written.applied
+"""Return the path of a rule in the form WRITTEN."""
 
 
 def decode_pattern(value: str) -> str:
-    """Return a path pattern in the form of ``decode_target``; each run of ``*`` becomes one ``*``."""
-    return _STARS.sub("*", _but_slash_and_star.applied(value))
-
-
-def fold_target(target: str) -> str:
-    """Return a request target as it is sent, with its escapes, but with hex digits in upper case.
-
-    Octets that a URI cannot contain are escaped; dot segments are resolved, including those with escaped dots; the
-    fragment is dropped.
-
-    Raises:
-        InvalidURL: see ``normalise_target``.
-    """
-    return _as_sent(_folded.applied("".join(_components(target))))
-
-
-def fold_pattern(value: str) -> str:
-    """Return a path pattern in the form of ``fold_target``; ``*`` and ``$`` do not change."""
-    return _folded_pattern.applied(value)
-
-
-def keep_target(target: str) -> str:
-    """Return a request target in the form of ``fold_target``, but with its escapes exactly as written."""
-    return _as_sent(keep_prefix("".join(_components(target))))
-
-
-def keep_prefix(value: str) -> str:
-    """Return the path of a rule in the form of ``keep_target``."""
-    return _folded.applied(value, _TO_CHANGE_BUT_ESCAPES)
-
-
-def query_as_written(target: str) -> str | None:
-    """Return the normal form of a target in which six characters stay escaped in the query; None if none is escaped.
-
-    The six characters are ``: / ? @ [ ]``. A pattern without ``?`` may reach the query through a star. Such a pattern
-    was normalised as a path, so its escapes of these characters were not decoded. It is also compared with this form,
-    so that equal escapes match.
-    """
-    path, question, query = target.partition("#")[0].partition("?")
-    if _query_escape(query) is None:
-        return None
-    return normalise_target(path) + question + _in_path.applied(query)
+    """Return a path pattern in the form DECODED; each run of ``*`` becomes one ``*``."""
+    return _STARS.sub("*", _decoded.applied(value))
 
 
 def normalise_pattern(value: str) -> str:
@@ -203,11 +170,7 @@ def normalise_pattern(value: str) -> str:
     if is_plain(value) is not None:
         return value  # four of five real patterns have no star, no anchor and no escape
     path, question, query = value.removesuffix("$").partition("?")
-    pattern = (
-        _in_pattern_path.applied(path, _TO_CHANGE_IN_PATTERN)
-        + question
-        + _in_pattern_query.applied(query, _TO_CHANGE_IN_PATTERN)
-    )
+    pattern = _normalised_path.applied(path) + question + _normalised_query.applied(query)
     return _STARS.sub("*", pattern) + ("$" if value.endswith("$") else "")
 
 
@@ -225,7 +188,7 @@ def _components(target: str) -> tuple[str, str, str]:
     """Return path, question mark and query of a target, without its fragment; non-ASCII characters are escaped.
 
     Raises:
-        InvalidURL: see ``normalise_target``.
+        InvalidURL: see ``Form.of_target``.
     """
     _bounded(target)
     if target.isascii() and target.isprintable():
@@ -259,17 +222,11 @@ def _bounded(sent: str, target: str = "") -> str:
     return sent
 
 
-def _as_sent(target: str) -> str:
-    """Resolve dot segments as clients do before sending, including segments with escaped dots."""
-    path, question, query = target.partition("?")
-    if has_dot_segments(path):
-        path = _DOT_SEGMENT.sub(lambda matched: matched[0].replace("%2E", ".").replace("%2e", "."), path)
-        path = without_dot_segments(path)
-    return _bounded(path + question + query)
-
-
 def _without_dots(path: str) -> str:
-    return without_dot_segments(path) if "/." in path else path
+    """Resolve dot segments as clients do before sending, including segments with escaped dots."""
+    if not ("/." in path or "/%2" in path) or not has_dot_segments(path):  # most paths have neither
+        return path
+    return without_dot_segments(_DOT_SEGMENT.sub(lambda dots: dots[0].replace("%2E", ".").replace("%2e", "."), path))
 
 
 def without_dot_segments(path: str) -> str:
@@ -290,46 +247,6 @@ def without_dot_segments(path: str) -> str:
     return "/" + "/".join(kept)
 
 
-def _no_other_form(_: str) -> None:
-    """Return None; pickle cannot copy a lambda."""
-
-
-class Matching(NamedTuple):
-    """How paths are compared.
-
-    Attributes:
-        dialect: name of the dialect.
-        normalise_target: returns a request target in the form that is compared; a plain target is already in this form.
-        normalise_pattern: returns the path of a rule in the same form.
-        query_as_written: returns another form of a target, with which wildcards are also compared, or None.
-        leading: the characters with which the path of a rule may start; other paths match no target.
-        implied_allow: returns the path of a second Allow that an Allow implies, or None.
-        empty_disallow_ends: whether an empty Disallow allows all targets that no earlier rule matches, in dialects that
-            try rules in order.
-        of_site: whether rules may be URLs, which apply only to their own site.
-        form: ``normalise_target`` as data, if the compiled core supports the dialect; else None.
-    """
-
-    dialect: str
-    normalise_target: Callable[[str], str]
-    normalise_pattern: Callable[[str], str]
-    query_as_written: Callable[[str], str | None] = _no_other_form
-    leading: tuple[str, ...] = ("/", "*")  # RFC 9309 2.2 permits only "/", but 5.1 uses "*.gif$"
-    implied_allow: Callable[[str], str | None] | None = None
-    empty_disallow_ends: bool = False
-    of_site: bool = False
-    form: TargetForm | None = None
-
-    def forms(self, target: str) -> tuple[str, ...]:
-        """Return the forms of a request target with which rules are compared, the normal form first.
-
-        Raises:
-            InvalidURL: see ``RuleSet.match``.
-        """
-        normal, written = self.normalise_target(target), self.query_as_written(target)
-        return (normal,) if written is None else (normal, written)
-
-
 class PathPattern:
     """A path pattern that is cut at its stars.
 
@@ -341,7 +258,7 @@ class PathPattern:
     (``%2`` needs only one spelling, because ``%25`` starts with ``%2``.)
 
     Args:
-        form: a result of ``match_form``.
+        form: the pattern as it is compared; see ``cut_at_stars``.
 
     Attributes:
         head: the text before the first star, without the digit of a cut escape; a target has to start with it.
@@ -444,8 +361,8 @@ def _behind(target: str, spellings: Sequence[str], position: int) -> int:
         width *= 4
 
 
-def match_form(pattern: str) -> str:
-    """Return the text with which targets are compared, from ``pattern`` in normal form.
+def cut_at_stars(pattern: str) -> PathPattern:
+    """Return a pattern, in normal form, as it is compared.
 
     A trailing ``*`` or ``*$`` is dropped, because it does not change the matches. A ``%`` without two hex digits
     becomes ``%25``, as in targets. An incomplete escape is an exception: a ``%``, alone or with one hex digit, before a
@@ -457,16 +374,10 @@ def match_form(pattern: str) -> str:
         if pattern.endswith("$"):
             pattern += "*"  # a literal dollar before the star must not become an anchor
     if "%" in pattern:
-        return _BARE_PERCENT.sub(lambda bare: "%25" if bare["cut"] is None else bare[0], pattern)
-    return pattern
-
-
-def cut_at_stars(pattern: str) -> PathPattern:
-    """Return a pattern, in normal form, as it is compared."""
-    form = match_form(pattern)
-    if "*" not in form and _BARE_PERCENT.search(form) is not None:
-        form += "*"  # the pattern ends within an escape, which goes on in the target
-    return PathPattern(form)
+        pattern = _BARE_PERCENT.sub(lambda bare: "%25" if bare["cut"] is None else bare[0], pattern)
+    if "*" not in pattern and _BARE_PERCENT.search(pattern) is not None:
+        pattern += "*"  # the pattern ends within an escape, which goes on in the target
+    return PathPattern(pattern)
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:

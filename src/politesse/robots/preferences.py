@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from politesse.origin import StrOrURL
+    from politesse.robots.dialect import Dialect
     from politesse.robots.line import AgentLine, Line
-    from politesse.robots.pattern import Matching
 
 _PATH: Final = re.compile(f"/[^{BLANKS}]*")
 _WHOLE_SITE: Final = "/"  # the path of a rule without a path
@@ -66,14 +66,14 @@ class SiteUsage:
         weight_bytes: approximate memory that the preferences take once they are compiled.
     """
 
-    __slots__ = ("_compiled", "_licenses", "_matching", "_rules", "_signals", "weight_bytes")
+    __slots__ = ("_compiled", "_dialect", "_licenses", "_rules", "_signals", "weight_bytes")
 
     _compiled: _Compiled | None
 
     def __init__(
-        self, matching: Matching, rules: Sequence[AgentLine], signals: Sequence[AgentLine], licenses: Sequence[Line]
+        self, dialect: Dialect, rules: Sequence[AgentLine], signals: Sequence[AgentLine], licenses: Sequence[Line]
     ) -> None:
-        self._matching = matching
+        self._dialect = dialect
         self._rules = tuple(rules)
         self._signals = tuple(signals)
         self._licenses = tuple(licenses[:_MOST_LINES])
@@ -100,15 +100,15 @@ class SiteUsage:
     def _compile(self) -> _Compiled:
         signals = [statement for said in self._signals[:_MOST_LINES] for statement in _signal_statements(said)]
         return _Compiled(
-            tuple(_usage_rule(said, self._matching) for said in self._rules[:_MOST_LINES]),
-            _refusals(_usage_rule(said, self._matching).statements for said in self._rules[_MOST_LINES:]),
+            tuple(_usage_rule(said, self._dialect) for said in self._rules[:_MOST_LINES]),
+            _refusals(_usage_rule(said, self._dialect).statements for said in self._rules[_MOST_LINES:]),
             (*signals, *_refusals(map(_signal_statements, self._signals[_MOST_LINES:])).values()),
             tuple(License(line.value, Place.ROBOTS_TXT, _text(line), line.number) for line in self._licenses),
         )
 
     def _by_path(self, compiled: _Compiled, target: str) -> tuple[list[Statement], list[Statement]]:
         """Return the statements of all matching Content-Usage lines, and of those with the longest path."""
-        meter = Meter(self._matching.forms(target), USAGE_BUDGET)
+        meter = Meter(self._dialect.traits.matching.form.of_target(target), USAGE_BUDGET)
         matching: list[_UsageRule] = []
         refused = compiled.refused
         for place, rule in enumerate(compiled.rules):
@@ -145,9 +145,9 @@ def _refusals(undecided: Iterable[tuple[Statement, ...]]) -> dict[Purpose | None
     return refused
 
 
-def _usage_rule(said: AgentLine, matching: Matching) -> _UsageRule:
+def _usage_rule(said: AgentLine, dialect: Dialect) -> _UsageRule:
     path, preferences = _cut(said.line.value)
-    pattern = matching.normalise_pattern(path or _WHOLE_SITE)
+    pattern = dialect.traits.matching.normalise_pattern(path or _WHOLE_SITE)
     template = _template(Mechanism.CONTENT_USAGE, said, path)
     return _UsageRule(len(pattern), metered_matcher(pattern), statements(parse_content_usage(preferences), template))
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from politesse.origin import StrOrURL
-    from politesse.robots.pattern import Matching
+    from politesse.robots.dialect import Dialect
     from politesse.robots.preferences import SiteUsage
     from politesse.usage.model import Usage
 
@@ -115,7 +115,7 @@ class RuleSet(ABC):
 
     __slots__ = (
         "__weakref__",
-        "_matching",
+        "_dialect",
         "_sitemaps",
         "_weight_bytes",
         "comments",
@@ -126,8 +126,8 @@ class RuleSet(ABC):
         "visit_times",
     )
 
-    def __init__(self, directives: Directives, matching: Matching) -> None:
-        self._matching = matching
+    def __init__(self, directives: Directives, dialect: Dialect) -> None:
+        self._dialect = dialect
         self.crawl_delay: float | None = None
         self.request_rates: tuple[RequestRate, ...] = ()
         self.visit_times: tuple[TimeWindow, ...] = ()
@@ -243,7 +243,7 @@ class RuleSet(ABC):
         """Return the number of rules."""
 
     def __repr__(self) -> str:
-        return f"<RuleSet {self._matching.dialect}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
+        return f"<RuleSet {self._dialect.value}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
 
 
 class _Flat(NamedTuple):
@@ -285,7 +285,7 @@ class FlatRuleSet(RuleSet):
     Args:
         lines: the rules, in the order of the file; none of them is void.
         directives: the other lines.
-        matching: how paths are compared.
+        dialect: the dialect of the file.
         origin: the origin of the file, or None if unknown.
     """
 
@@ -303,9 +303,9 @@ class FlatRuleSet(RuleSet):
     )
 
     def __init__(
-        self, lines: Sequence[Line], directives: Directives, matching: Matching, origin: Origin | None = None
+        self, lines: Sequence[Line], directives: Directives, dialect: Dialect, origin: Origin | None = None
     ) -> None:
-        super().__init__(directives, matching)
+        super().__init__(directives, dialect)
         self._origin = origin
         self._version = directives.version
         self._otherwise = NO_RULE_MATCH
@@ -326,7 +326,7 @@ class FlatRuleSet(RuleSet):
     def judge(self, target: str) -> Match:
         """See ``RuleSet.judge``; wildcards are also compared with the query as it was written."""
         is_normal = is_plain(target) is not None and "/." not in target
-        forms = (target,) if is_normal else self._matching.forms(target)
+        forms = (target,) if is_normal else self._dialect.traits.matching.form.of_target(target)
         if forms[0] == ROBOTS_TXT:
             return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: "The /robots.txt URI is implicitly allowed."
         place, bound_reached = self._first(forms)
@@ -380,7 +380,7 @@ class FlatRuleSet(RuleSet):
 
     def alone(self, rule: Rule) -> RuleSet:
         """See ``RuleSet.alone``."""
-        return type(self)([line_of(rule)], Directives(version=self._version), self._matching, self._origin)
+        return type(self)([line_of(rule)], Directives(version=self._version), self._dialect, self._origin)
 
     def _rules_bytes(self) -> int:
         columns = (self._numbers, self._allows, self._names, self._values, self._paths, self._parts, self._patterns)
@@ -407,10 +407,10 @@ class MostSpecificRuleSet(FlatRuleSet):
         found: dict[str, Line] = {}
         for line in lines:
             if line.value:  # RFC 9309 2.2: an empty Disallow has no effect
-                _add(found, self._matching.normalise_pattern(line.value), line)
-        if self._matching.implied_allow is not None:
+                _add(found, self._dialect.traits.matching.normalise_pattern(line.value), line)
+        if self._dialect.traits.matching.implied_allow is not None:
             for path, line in [(path, line) for path, line in found.items() if line.field == ALLOW]:
-                implied = self._matching.implied_allow(path)
+                implied = self._dialect.traits.matching.implied_allow(path)
                 if implied is not None:
                     _add(found, implied, line)
         return sorted([_Flat(line, path, _cut(path)) for path, line in found.items()], key=_specific)
@@ -462,10 +462,10 @@ class FirstMatchRuleSet(FlatRuleSet):
     def _in_order(self, lines: Sequence[Line]) -> list[_Flat]:
         found: dict[str, Line] = {}
         for line in lines:
-            if not line.value and self._matching.empty_disallow_ends:
+            if not line.value and self._dialect.traits.matching.empty_disallow_ends:
                 break  # the empty path is a prefix of every target, so no later rule is reached
             if path := self._path(line.value):
-                found.setdefault(self._matching.normalise_pattern(path), line)
+                found.setdefault(self._dialect.traits.matching.normalise_pattern(path), line)
         return [_Flat(line, path, path) for path, line in found.items()]
 
     def _path(self, value: str) -> str:
@@ -483,9 +483,9 @@ class SiteRuleSet(FirstMatchRuleSet):
     __slots__ = ("_said",)
 
     def __init__(
-        self, lines: Sequence[Line], directives: Directives, matching: Matching, origin: Origin | None = None
+        self, lines: Sequence[Line], directives: Directives, dialect: Dialect, origin: Origin | None = None
     ) -> None:
-        super().__init__(lines, directives, matching, origin)
+        super().__init__(lines, directives, dialect, origin)
         # The lines are stored, because ``match`` compiles the rules again for the site of each URL.
         unknown = origin is None and any(_has_authority(line.value) for line in lines)
         self._said = (lines, directives) if unknown else None
@@ -496,7 +496,7 @@ class SiteRuleSet(FirstMatchRuleSet):
         if self._said is None or url[:1] == "/":
             return super().match(url)
         origin, target = split(url)
-        return type(self)(*self._said, self._matching, origin).judge(target)
+        return type(self)(*self._said, self._dialect, origin).judge(target)
 
     def _rules_bytes(self) -> int:
         lines = () if self._said is None else self._said[0]
@@ -563,7 +563,7 @@ class ConnerRuleSet(FlatRuleSet):
         return self._version[0] == VERSION_1[0]
 
     def _in_order(self, lines: Sequence[Line]) -> list[_Flat]:
-        normalise = decode_prefix if self._is_general else self._matching.normalise_pattern
+        normalise = decode_prefix if self._is_general else self._dialect.traits.matching.normalise_pattern
         found: dict[tuple[str, str], Line] = {}  # only the first of equal rules
         for line in lines:
             if line.value:

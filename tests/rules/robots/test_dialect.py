@@ -42,8 +42,7 @@ def test_plain_target_is_in_the_normal_form_of_every_dialect() -> None:
     for target in ("/", "/a?b=c/d", "/a.b/~c;d=e,f:@!&'()+[]", "//", "/a?/b?c"):
         assert is_plain(target) is not None
         for dialect in Dialect:
-            assert dialect.traits.matching.normalise_target(target) == target, dialect
-            assert dialect.traits.matching.query_as_written(target) is None, dialect
+            assert dialect.traits.matching.form.of_target(target) == (target,), dialect
 
 
 def test_repr_of_a_rule_set_has_its_dialect_and_number_of_rules() -> None:
