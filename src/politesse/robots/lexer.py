@@ -24,15 +24,18 @@ _NO_SEPARATOR: Final = (Quirk.NO_SEPARATOR,)
 CONTROL_IN_ROW: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # all control characters but HTAB, LF and CR
 _HTML = re.compile(r"\s*<(?:!doctype\s+html|html|head|\?xml)\b", re.IGNORECASE)
 _ANY_ASCII = re.compile(r"[\x01-\x7f]")
-_BOMS: Final = (
+_MARKS: Final = (
     # The longer marks are first, because the mark of UTF-16 is a prefix of the mark of UTF-32.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
+    # A part of a mark is also skipped, as in google/robotstxt.
+    (codecs.BOM_UTF8, ""),
+    (codecs.BOM_UTF8[:2], ""),
+    (codecs.BOM_UTF8[:1], ""),
 )
-_FIRST_OCTETS: Final = frozenset({mark[:1] for mark, _ in _BOMS} | {codecs.BOM_UTF8[:1]})
-_SKIPPED: Final = (codecs.BOM_UTF8, codecs.BOM_UTF8[:2], codecs.BOM_UTF8[:1], *(mark for mark, _ in _BOMS))
+_FIRST_OCTETS: Final = frozenset(mark[:1] for mark, _ in _MARKS)
 
 
 def quirks_of(text: str) -> tuple[Quirk, ...]:
@@ -136,16 +139,10 @@ def utf_8_of(body: bytes | bytearray | str, max_octets: int | None) -> tuple[byt
         quirks = (Quirk.FILE_CUT,)
     if body[:1] not in _FIRST_OCTETS:
         return body, quirks
-    for mark, encoding in _BOMS:
-        if body.startswith(mark):
-            text = body.decode(encoding, "replace")
-            # Fields, colons and line ends are ASCII. If the text has no ASCII, the mark states the wrong encoding.
-            if _ANY_ASCII.search(text) is not None:
-                return text.encode(), (*quirks, Quirk.TRANSCODED)
-    for mark in _SKIPPED:
-        # A part of a mark is also skipped, as in google/robotstxt.
-        if body.startswith(mark):
-            body = body[len(mark) :]
-            quirks += (Quirk.BYTE_ORDER_MARK,)
-            break
-    return body, quirks
+    marks = [(mark, encoding) for mark, encoding in _MARKS if body.startswith(mark)]
+    for _, encoding in marks:
+        text = body.decode(encoding, "replace") if encoding else ""
+        # Fields, colons and line ends are ASCII. If the text has no ASCII, the mark states the wrong encoding.
+        if _ANY_ASCII.search(text) is not None:
+            return text.encode(), (*quirks, Quirk.TRANSCODED)
+    return (body[len(marks[0][0]) :], (*quirks, Quirk.BYTE_ORDER_MARK)) if marks else (body, quirks)
