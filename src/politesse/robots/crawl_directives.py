@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from functools import reduce
-from operator import itemgetter, or_
+from operator import attrgetter, itemgetter, or_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.constants import DAY_S
@@ -56,10 +56,7 @@ class TimeWindow(NamedTuple):
 
     def contains(self, wall: float) -> bool:
         """Whether the Unix time ``wall`` is in the window."""
-        minute = int(wall % DAY_S) // 60
-        if self.start <= self.end:
-            return self.start <= minute <= self.end
-        return minute >= self.start or minute <= self.end
+        return bool(_minutes_of(self) >> _minute(wall) & 1)
 
     def __str__(self) -> str:
         return f"{self.start // 60:02}{self.start % 60:02}-{self.end // 60:02}{self.end % 60:02}"
@@ -156,12 +153,11 @@ class Timetable:
     __slots__ = ("_always_s", "_by_minute_s", "_changes", "is_timed", "longest_s", "open_minutes", "weight_bytes")
 
     def __init__(self, rates: Sequence[RequestRate], visits: Sequence[TimeWindow]) -> None:
-        self.longest_s: float = max((rate.interval_s for rate in rates), default=0.0)
-        self._always_s = max((rate.interval_s for rate in rates if rate.window is None), default=0.0)
-        windows: dict[TimeWindow, float] = {}
-        for rate in rates:
-            if rate.window is not None:
-                windows[rate.window] = max(rate.interval_s, windows.get(rate.window, 0.0))
+        in_order = sorted(rates, key=attrgetter("interval_s"))
+        slowest = {rate.window: rate.interval_s for rate in in_order}  # the slowest is the last, and stays
+        self.longest_s: float = max(slowest.values(), default=0.0)
+        self._always_s = slowest.get(None, 0.0)
+        windows = {window: interval_s for window, interval_s in slowest.items() if window is not None}
         self._by_minute_s = _slowest(windows, self._always_s)
         ends = {minute % _MINUTES for window in windows for minute in (window.start, window.end + 1)}
         self._changes = sorted(minute * _MINUTE_S for minute in ends)
