@@ -49,7 +49,7 @@ from politesse.robots.pattern import (
     match_simple_url,
     without_dot_segments,
 )
-from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule
+from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule, match_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -289,18 +289,7 @@ class FlatRuleSet(RuleSet):
         origin: the origin of the file, or None if unknown.
     """
 
-    __slots__ = (
-        "_allows",
-        "_names",
-        "_numbers",
-        "_origin",
-        "_otherwise",
-        "_parts",
-        "_paths",
-        "_patterns",
-        "_values",
-        "_version",
-    )
+    __slots__ = ("_columns", "_origin", "_otherwise", "_parts", "_patterns", "_version")
 
     def __init__(
         self, lines: Sequence[Line], directives: Directives, dialect: Dialect, origin: Origin | None = None
@@ -311,11 +300,13 @@ class FlatRuleSet(RuleSet):
         self._otherwise = NO_RULE_MATCH
         rules = self._in_order(lines)
         # Columns take a third of the memory of an object for each rule.
-        self._numbers = array("I", [one.line.number for one in rules])
-        self._names = tuple([one.line.name for one in rules])
-        self._allows = bytes([one.line.field == ALLOW for one in rules])
-        self._values = tuple([one.line.value for one in rules])
-        self._paths = tuple([one.path for one in rules])
+        self._columns = (
+            array("I", [one.line.number for one in rules]),
+            tuple([one.line.name for one in rules]),
+            tuple([one.line.value for one in rules]),
+            tuple([one.path for one in rules]),
+            bytes([one.line.field == ALLOW for one in rules]),
+        )
         self._parts = [_Part.of(rules[at : at + _TRIED_AT_ONCE]) for at in range(0, len(rules), _TRIED_AT_ONCE)]
         self._patterns = {at: one.pattern for at, one in enumerate(rules) if isinstance(one.pattern, PathPattern)}
 
@@ -331,14 +322,14 @@ class FlatRuleSet(RuleSet):
             return ROBOTS_TXT_MATCH  # RFC 9309 2.2.2: "The /robots.txt URI is implicitly allowed."
         place, bound_reached = self._first(forms)
         if place is not None:
-            return self._match(place, bound_reached=bound_reached)
+            return match_at(self, place, bool(self._columns[-1][place]), bound_reached)
         # RFC 9309 2.2.2: "If no match is found ..., the URI is allowed."
         otherwise = self._otherwise
         return Match(otherwise.reason, otherwise.rule, bound_reached=True) if bound_reached else otherwise
 
     def _first(self, forms: tuple[str, ...]) -> tuple[int | None, bool]:
         """Return the place of the first rule that matches a target, and whether the budget was exceeded."""
-        meter = Meter(forms, budget.BUDGET)
+        meter, allows = Meter(forms, budget.BUDGET), self._columns[-1]
         for place in self._candidates(meter):
             pattern = self._patterns.get(place)
             if pattern is None or (not pattern.segments and pattern.matches(forms[0])):
@@ -347,7 +338,7 @@ class FlatRuleSet(RuleSet):
                 continue
             if not meter.exhausted and meter.matches(pattern):
                 return place, False
-            if meter.exhausted and not self._allows[place] and meter.may_match(pattern):
+            if meter.exhausted and not allows[place] and meter.may_match(pattern):
                 return place, True  # an undecided Disallow counts as matching
         return None, meter.exhausted
 
@@ -366,31 +357,29 @@ class FlatRuleSet(RuleSet):
                 if target.startswith(head) or (other is not target and other.startswith(head)):
                     yield place
 
-    def _match(self, place: int, *, bound_reached: bool = False) -> Match:
-        number, value, path = self._numbers[place], self._values[place], self._paths[place]
-        allow = bool(self._allows[place])
-        rule = Rule(number, self._names[place], value, path, allow=allow)
-        return Match(Reason.ALLOW_RULE if allow else Reason.DISALLOW_RULE, rule, bound_reached=bound_reached)
+    def rule_at(self, place: int) -> Rule:
+        """See ``FindsRule``."""
+        numbers, names, values, paths, allows = self._columns
+        return Rule(numbers[place], names[place], values[place], paths[place], allow=bool(allows[place]))
 
     @property
     def rules(self) -> list[Rule]:
         """See ``RuleSet.rules``."""
-        found = [rule for place in range(len(self)) if (rule := self._match(place).rule) is not None]
-        return sorted(found, key=attrgetter("line"))
+        return sorted(map(self.rule_at, range(len(self))), key=attrgetter("line"))
 
     def alone(self, rule: Rule) -> RuleSet:
         """See ``RuleSet.alone``."""
         return type(self)([line_of(rule)], Directives(version=self._version), self._dialect, self._origin)
 
     def _rules_bytes(self) -> int:
-        columns = (self._numbers, self._allows, self._names, self._values, self._paths, self._parts, self._patterns)
+        _, names, values, paths, _ = self._columns
         parts = [piece for part in self._parts for piece in (part, *part, *part.heads)]
-        texts = (*self._names, *self._values, *self._paths)
         patterns = [piece for place, pattern in self._patterns.items() for piece in (place, *pattern.pieces)]
-        return memory_of((*columns, *parts, *texts, *patterns))
+        lists = (self._columns, *self._columns, self._parts, self._patterns)
+        return memory_of((*lists, *names, *values, *paths, *parts, *patterns))
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self._columns[-1])
 
 
 def line_of(rule: Rule) -> Line:
