@@ -34,7 +34,7 @@ from politesse._pacing.refusals import BUSY_STATUSES
 from politesse.errors import ConfigurationError, InvalidURL
 from politesse.fetch._http2 import resetting
 from politesse.origin import DEFAULT_PORTS, Origin, sent_exactly, split
-from politesse.robots.pattern import NORMALISED, has_dot_segments, matcher, normalise_pattern
+from politesse.robots.pattern import NORMALISED, cut_at_stars, has_dot_segments, normalise_pattern
 from politesse.verdict import url_to_request
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _pattern(text: str) -> _Pattern:
     host, slash, path = text.partition("/")
     site = Origin.of(f"http://{host.removeprefix('.')}") if host else None
     port = site.port if site is not None and _PORT.search(host) else None
-    begins = matcher(normalise_pattern(f"/{path}")) if slash else None
+    begins = cut_at_stars(normalise_pattern(f"/{path}")).matches if slash else None
 
     def matches(origin: Origin, target: str) -> bool:
         if site is not None:

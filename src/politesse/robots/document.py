@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     _State = tuple[bytes, tuple[Quirk, ...], Dialect, Origin | None]
 
 _FEW: Final = 1_000  # as many look-ups in the core take less time than to make the reference
-_BODY: Final = (bytes, bytearray, str)
 _FIRST_OCTETS: Final = 1024  # enough octets to see whether the file is a web page
 
 
@@ -89,7 +88,7 @@ class RobotsTxt:
         Raises:
             ConfigurationTypeError: the body or the dialect has the wrong type.
         """
-        if not isinstance(body, _BODY):
+        if not isinstance(body, (bytes, bytearray, str)):
             raise wrong_type("body", body, "bytes or a str")
         if not isinstance(dialect, Dialect):
             raise wrong_type("dialect", dialect, "a Dialect")

@@ -20,7 +20,7 @@ from politesse.origin import split, url_text
 from politesse.robots import crawl_directives
 from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, Quirk
 from politesse.robots.memory import memory_of
-from politesse.robots.pattern import matcher, normalise_pattern
+from politesse.robots.pattern import cut_at_stars, normalise_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -91,7 +91,7 @@ def _parse_clean_param(value: str) -> _CleanParam | None:
     names, *paths = value.split(maxsplit=1)[:2] or [""]
     known = frozenset(name for name in names.split("&") if name)
     pattern = normalise_pattern(paths[0].strip()) if paths else "/"
-    return _CleanParam(known, matcher(pattern)) if known else None
+    return _CleanParam(known, cut_at_stars(pattern).matches) if known else None
 
 
 class RejectedSitemap(NamedTuple):

@@ -24,7 +24,7 @@ from politesse._base.text import CONTROL, has_utf_8
 from politesse.origin import MAX_URL_LENGTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _QUERY_LITERALS: Final = frozenset(b":/?@[]")
@@ -378,11 +378,3 @@ def cut_at_stars(pattern: str) -> PathPattern:
     if "*" not in pattern and _BARE_PERCENT.search(pattern) is not None:
         pattern += "*"  # the pattern ends within an escape, which goes on in the target
     return PathPattern(pattern)
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a predicate, which pickle can copy, that matches targets with ``pattern``, in the same normal form.
-
-    Use this function for a single pattern; a rule set compiles all rules of an agent together.
-    """
-    return cut_at_stars(pattern).matches

@@ -68,6 +68,11 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # RFC 3986 3.1
 
 _Value = TypeVar("_Value", float, RequestRate, TimeWindow, str)
 
+_Flat = tuple[Line, str, PathPattern | str]
+"""A rule that was put in order: its line, its path pattern in normal form, and the pattern as it is compared.
+
+A prefix is compared as a text."""
+
 
 class Directives(NamedTuple):
     """The directives, sitemaps and preferences that belong to the rules of an agent.
@@ -246,39 +251,6 @@ class RuleSet(ABC):
         return f"<RuleSet {self._dialect.value}: {len(self)} rules, crawl_delay={self.crawl_delay}>"
 
 
-class _Flat(NamedTuple):
-    """A rule that was put in order.
-
-    Attributes:
-        line: the line of the rule.
-        path: its path pattern in normal form.
-        pattern: the path pattern as it is compared, or a text with which targets have to start.
-    """
-
-    line: Line
-    path: str
-    pattern: PathPattern | str
-
-
-class _Part(NamedTuple):
-    """Some rules that follow each other in the order of precedence.
-
-    Attributes:
-        heads: the texts with which targets have to start.
-        counts: whether each rule counts if it is undecided: all but an Allow with stars.
-    """
-
-    heads: tuple[str, ...]
-    counts: bytes
-
-    @classmethod
-    def of(cls, rules: Sequence[_Flat]) -> _Part:
-        """Return the part for rules."""
-        heads = [pattern if isinstance(pattern, str) else pattern.head for _, _, pattern in rules]
-        counts = [isinstance(one, str) or not one.segments or line.field != ALLOW for line, _, one in rules]
-        return cls(tuple(heads), bytes(counts))
-
-
 class FlatRuleSet(RuleSet):
     """A rule set that tries its rules in Python, in the order of precedence; see the module.
 
@@ -301,14 +273,14 @@ class FlatRuleSet(RuleSet):
         rules = self._in_order(lines)
         # Columns take a third of the memory of an object for each rule.
         self._columns = (
-            array("I", [one.line.number for one in rules]),
-            tuple([one.line.name for one in rules]),
-            tuple([one.line.value for one in rules]),
-            tuple([one.path for one in rules]),
-            bytes([one.line.field == ALLOW for one in rules]),
+            array("I", [line.number for line, _, _ in rules]),
+            tuple([line.name for line, _, _ in rules]),
+            tuple([line.value for line, _, _ in rules]),
+            tuple([path for _, path, _ in rules]),
+            bytes([line.field == ALLOW for line, _, _ in rules]),
         )
-        self._parts = [_Part.of(rules[at : at + _TRIED_AT_ONCE]) for at in range(0, len(rules), _TRIED_AT_ONCE)]
-        self._patterns = {at: one.pattern for at, one in enumerate(rules) if isinstance(one.pattern, PathPattern)}
+        self._parts = [_part(rules[at : at + _TRIED_AT_ONCE]) for at in range(0, len(rules), _TRIED_AT_ONCE)]
+        self._patterns = {at: one for at, (_, _, one) in enumerate(rules) if isinstance(one, PathPattern)}
 
     @abstractmethod
     def _in_order(self, lines: Sequence[Line]) -> list[_Flat]:
@@ -373,13 +345,23 @@ class FlatRuleSet(RuleSet):
 
     def _rules_bytes(self) -> int:
         _, names, values, paths, _ = self._columns
-        parts = [piece for part in self._parts for piece in (part, *part, *part.heads)]
+        parts = [piece for part in self._parts for piece in (part, *part, *part[0])]
         patterns = [piece for place, pattern in self._patterns.items() for piece in (place, *pattern.pieces)]
         lists = (self._columns, *self._columns, self._parts, self._patterns)
         return memory_of((*lists, *names, *values, *paths, *parts, *patterns))
 
     def __len__(self) -> int:
         return len(self._columns[-1])
+
+
+def _part(rules: Sequence[_Flat]) -> tuple[tuple[str, ...], bytes]:
+    """Return the texts with which targets have to start, and whether each rule counts if it is undecided.
+
+    All rules count but an Allow with stars.
+    """
+    heads = [pattern if isinstance(pattern, str) else pattern.head for _, _, pattern in rules]
+    counts = [isinstance(one, str) or not one.segments or line.field != ALLOW for line, _, one in rules]
+    return tuple(heads), bytes(counts)
 
 
 def line_of(rule: Rule) -> Line:
@@ -402,7 +384,7 @@ class MostSpecificRuleSet(FlatRuleSet):
                 implied = self._dialect.traits.matching.implied_allow(path)
                 if implied is not None:
                     _add(found, implied, line)
-        return sorted([_Flat(line, path, _cut(path)) for path, line in found.items()], key=_specific)
+        return sorted([(line, path, _cut(path)) for path, line in found.items()], key=_specific)
 
 
 def _add(found: dict[str, Line], path: str, line: Line) -> None:
@@ -455,7 +437,7 @@ class FirstMatchRuleSet(FlatRuleSet):
                 break  # the empty path is a prefix of every target, so no later rule is reached
             if path := self._path(line.value):
                 found.setdefault(self._dialect.traits.matching.normalise_pattern(path), line)
-        return [_Flat(line, path, path) for path, line in found.items()]
+        return [(line, path, path) for path, line in found.items()]
 
     def _path(self, value: str) -> str:
         """Return the path of a rule from its value; empty without a path."""
@@ -559,7 +541,7 @@ class ConnerRuleSet(FlatRuleSet):
                 found.setdefault((normalise(line.value), line.field), line)
         denials = [(path, line) for (path, field), line in found.items() if field != ALLOW]
         if self._is_general:
-            return [_Flat(line, path, path) for path, line in denials]
+            return [(line, path, path) for path, line in denials]
         allows = [(path, line) for (path, field), line in found.items() if field == ALLOW]
         explicit = dict([*allows, *((path, line) for path, line in denials if (path, ALLOW) not in found)])
         starred = [(path, line) for path, line in (*denials, *allows) if "*" in path]
@@ -568,7 +550,7 @@ class ConnerRuleSet(FlatRuleSet):
             path, line = closing[0]
             self._otherwise = Match(Reason.NOT_ALLOWED, Rule(line.number, line.name, line.value, path, allow=True))
         in_order = (*((path, line) for path, line in explicit.items() if "*" not in path), *starred)
-        return [_Flat(line, path, PathPattern(f"{path}$")) for path, line in in_order]
+        return [(line, path, PathPattern(f"{path}$")) for path, line in in_order]
 
 
 def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:
