@@ -160,7 +160,8 @@ class Timetable:
         windows = {window: interval_s for window, interval_s in slowest.items() if window is not None}
         self._by_minute_s = _slowest(windows, self._always_s)
         ends = {minute % _MINUTES for window in windows for minute in (window.start, window.end + 1)}
-        self._changes = sorted(minute * _MINUTE_S for minute in ends)
+        changes = sorted(minute * _MINUTE_S for minute in ends)
+        self._changes = [*changes, *(change + DAY_S for change in changes[:1])]  # the last is the first of tomorrow
         self.open_minutes: int = reduce(or_, map(_minutes_of, set(visits))) if visits else _WHOLE_DAY
         self.is_timed: bool = bool(windows or visits)
         intervals = {id(interval_s): interval_s for interval_s in self._by_minute_s}.values()
@@ -176,10 +177,7 @@ class Timetable:
         if not self._changes:
             return float("inf")
         since_midnight_s = wall % DAY_S
-        place = bisect_right(self._changes, since_midnight_s)
-        # The next change after the last change of today is the first change of tomorrow.
-        today = place < len(self._changes)
-        return wall + (self._changes[place] if today else self._changes[0] + DAY_S) - since_midnight_s
+        return wall + self._changes[bisect_right(self._changes, since_midnight_s)] - since_midnight_s
 
 
 def next_open(open_minutes: int, wall: float) -> float:

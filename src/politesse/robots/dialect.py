@@ -59,14 +59,10 @@ class Syntax(NamedTuple):
     def name_of(self, spelling: str) -> FieldName:
         """Return the field that a name, without surrounding blanks, stands for."""
         lower = spelling.lower()
-        if lower in self.fields:
-            return spelling, intern(lower), NO_QUIRKS
-        if lower in self.misspelled_fields:
-            return spelling, self.misspelled_fields[lower], _MISSPELLED
-        for start, field in self.field_starts.items():
-            if lower.startswith(start):
-                return spelling, field, _MISSPELLED
-        return spelling, lower, NO_QUIRKS
+        field = self.misspelled_fields.get(lower, lower)
+        if field not in self.fields:
+            field = next((meant for start, meant in self.field_starts.items() if lower.startswith(start)), lower)
+        return spelling, intern(field), NO_QUIRKS if field == lower else _MISSPELLED
 
 
 class Grouping(NamedTuple):

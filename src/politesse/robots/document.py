@@ -159,8 +159,9 @@ class RobotsTxt:
             found[-1][-1] if found else VERSION_1,
             self._outline.sitemaps,
             self._site_usage(found) if others.state_usage else None,
+            self.origin,
         )
-        return self._outline.rule_set(found, directives, self.origin)
+        return self._outline.rule_set(found, directives)
 
     def binding(self, agent: str | Sequence[str]) -> bytes:
         """Return a digest of the groups that bind a crawler. Two crawlers with the same digest have the same rules.

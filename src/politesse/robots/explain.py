@@ -92,7 +92,7 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
     The rule set has at most one rule, or two in a dialect with implied rules.
     """
     lines = [] if is_void(line) else [line]
-    return robots.dialect.traits.rule_set(lines, Directives(version=version), robots.dialect, robots.origin)
+    return robots.dialect.traits.rule_set(lines, Directives(version=version, origin=robots.origin), robots.dialect)
 
 
 def matching_alone(rules: RuleSet, url: StrOrURL, most: int) -> list[tuple[Rule, bool]]:

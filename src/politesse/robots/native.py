@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from politesse._native import _core
     from politesse._native._core import Rules, WrittenRule
-    from politesse.origin import Origin, StrOrURL
+    from politesse.origin import StrOrURL
     from politesse.robots.dialect import Dialect, FieldName, Traits
     from politesse.robots.line import Span
 
@@ -124,7 +124,7 @@ class NativeRuleSet(RuleSet):
 def _remade(text: str, dialect: Dialect, directives: Directives) -> RuleSet:
     """Return the rules of a copy; where the core is not built, the reference decides."""
     outline = native_outline(octets_of(text), dialect) or Outline(read_lines(text, dialect.traits.syntax), dialect)
-    return outline.rule_set(outline.binding(()), directives, None)
+    return outline.rule_set(outline.binding(()), directives)
 
 
 def _rule(written: WrittenRule) -> Rule:
@@ -163,7 +163,7 @@ class NativeOutline:
         found = self._file.binding([*tokens, EVERYBODY])
         return self._dialect.traits.grouping.everybody(found) if found and found[0][2] == EVERYBODY else found
 
-    def rule_set(self, found: Sequence[Span], directives: Directives, _: Origin | None) -> NativeRuleSet:
+    def rule_set(self, found: Sequence[Span], directives: Directives) -> NativeRuleSet:
         """See ``Outline.rule_set``."""
         return NativeRuleSet(self._file.rules(found), directives, self._dialect)
 

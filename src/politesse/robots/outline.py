@@ -17,7 +17,6 @@ from politesse.robots.other_records import DIRECTIVES, OtherRecords, lines_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from politesse.origin import Origin
     from politesse.robots.dialect import Dialect
     from politesse.robots.line import Span
     from politesse.robots.rule_sets import Directives, RuleSet
@@ -77,24 +76,22 @@ class Outline:
         """Return the index of the group of a row."""
         return bisect_right(self.starts, number) - 1
 
-    def rule_set(self, found: Sequence[Span], directives: Directives, origin: Origin | None) -> RuleSet:
+    def rule_set(self, found: Sequence[Span], directives: Directives) -> RuleSet:
         """Return the compiled rules of groups."""
         lines = [line for span in found for line in lines_in(self._rules, span) if not is_void(line)]
-        return self._dialect.traits.rule_set(lines, directives, self._dialect, origin)
+        return self._dialect.traits.rule_set(lines, directives, self._dialect)
 
     def group(self, group: int) -> Group:
         """Return a group with its lines."""
         whole = self.starts[group], self._end(group), "", VERSION_1
         heads = lines_in(self._heads, whole)
-        agents: dict[str, int] = {}
-        listed: list[int] = []  # the number of the first line of each agent
+        first: dict[str, int] = {}  # the number of the first line of each agent
         for line in heads:
-            name = self._grouping.name(line.value)
-            if Quirk.NAMES_NOBODY not in line.quirks and name not in agents:
-                agents[name] = len(agents)
-                listed.append(line.number)
+            if Quirk.NAMES_NOBODY not in line.quirks:
+                first.setdefault(self._grouping.name(line.value), line.number)
+        listed = list(first.values())
         return Group(
-            agents,
+            {name: place for place, name in enumerate(first)},
             [line for line in heads if line.number],
             lines_in(self._rules, whole),
             [(bisect_left(listed, line.number), line, value) for line, value in self.others.directives_in(whole)],

@@ -307,8 +307,6 @@ class PathPattern:
         """Whether ``target``, in normal form, matches from its first octet (RFC 9309 2.2.2)."""
         if not target.startswith(self.head):
             return False
-        if self.digits:
-            return self._matches_cut(target)
         position, end, segments = len(self.head), len(target), self.segments
         if self.anchored:  # RFC 9309 2.2.3: "$" is the end of the pattern, and of the target
             if not segments:
@@ -317,6 +315,8 @@ class PathPattern:
                 return False
             end -= len(segments[-1])
             segments = segments[:-1]
+        if self.digits:
+            return 0 <= self._behind_cut(target, segments) <= end
         for segment in segments:  # RFC 9309 2.2.3: "*" stands for any octets, or none
             # The leftmost match leaves the most room for later segments.
             position = target.find(segment, position)
@@ -325,20 +325,16 @@ class PathPattern:
             position += len(segment)
         return position <= end
 
-    def _matches_cut(self, target: str) -> bool:
-        if self.anchored and not target.endswith(self.segments[-1]):
-            return False
-        texts = (self.head, *self.segments)
-        head, *segments = [_spellings(text, digit) for text, digit in zip(texts, self.digits, strict=True)]
+    def _behind_cut(self, target: str, segments: Sequence[str]) -> int:
+        """Return the index after the head and ``segments``, some of which end within an escape; -1 without a match."""
+        texts = zip((self.head, *segments), self.digits, strict=False)  # the last digit may belong to an anchored text
+        head, *others = [_spellings(text, digit) for text, digit in texts]
         position = max([len(spelling) for spelling in head if target.startswith(spelling)], default=-1)
-        end = len(target)
-        if self.anchored:
-            end -= len(segments.pop()[0])
-        for segment in segments:
+        for spellings in others:
             if position < 0:
-                return False
-            position = _behind(target, segment, position)
-        return 0 <= position <= end
+                break
+            position = _behind(target, spellings, position)
+        return position
 
 
 def _spellings(text: str, digit: str) -> tuple[str, ...]:

@@ -75,19 +75,21 @@ A prefix is compared as a text."""
 
 
 class Directives(NamedTuple):
-    """The directives, sitemaps and preferences that belong to the rules of an agent.
+    """What belongs to the rules of an agent beside them.
 
     Attributes:
         values: typed values of the directives, in the order of the file.
         version: the version of the standard in which the groups are written.
         sitemaps: the Sitemap lines of the file, as a text; see ``SitemapLines``.
         usage: preferences about the use of content, or None.
+        origin: the origin of the file, or None if unknown.
     """
 
     values: Sequence[DirectiveValue] = ()
     version: Version = VERSION_1
     sitemaps: str = ""
     usage: SiteUsage | None = None
+    origin: Origin | None = None
 
 
 class RuleSet(ABC):
@@ -258,16 +260,13 @@ class FlatRuleSet(RuleSet):
         lines: the rules, in the order of the file; none of them is void.
         directives: the other lines.
         dialect: the dialect of the file.
-        origin: the origin of the file, or None if unknown.
     """
 
     __slots__ = ("_columns", "_origin", "_otherwise", "_parts", "_patterns", "_version")
 
-    def __init__(
-        self, lines: Sequence[Line], directives: Directives, dialect: Dialect, origin: Origin | None = None
-    ) -> None:
+    def __init__(self, lines: Sequence[Line], directives: Directives, dialect: Dialect) -> None:
         super().__init__(directives, dialect)
-        self._origin = origin
+        self._origin = directives.origin
         self._version = directives.version
         self._otherwise = NO_RULE_MATCH
         rules = self._in_order(lines)
@@ -341,7 +340,7 @@ class FlatRuleSet(RuleSet):
 
     def alone(self, rule: Rule) -> RuleSet:
         """See ``RuleSet.alone``."""
-        return type(self)([line_of(rule)], Directives(version=self._version), self._dialect, self._origin)
+        return type(self)([line_of(rule)], Directives(version=self._version, origin=self._origin), self._dialect)
 
     def _rules_bytes(self) -> int:
         _, names, values, paths, _ = self._columns
@@ -453,12 +452,10 @@ class SiteRuleSet(FirstMatchRuleSet):
 
     __slots__ = ("_said",)
 
-    def __init__(
-        self, lines: Sequence[Line], directives: Directives, dialect: Dialect, origin: Origin | None = None
-    ) -> None:
-        super().__init__(lines, directives, dialect, origin)
+    def __init__(self, lines: Sequence[Line], directives: Directives, dialect: Dialect) -> None:
+        super().__init__(lines, directives, dialect)
         # The lines are stored, because ``match`` compiles the rules again for the site of each URL.
-        unknown = origin is None and any(_has_authority(line.value) for line in lines)
+        unknown = directives.origin is None and any(_has_authority(line.value) for line in lines)
         self._said = (lines, directives) if unknown else None
 
     def match(self, url: StrOrURL) -> Match:
@@ -466,8 +463,8 @@ class SiteRuleSet(FirstMatchRuleSet):
         url = url_text(url)
         if self._said is None or url[:1] == "/":
             return super().match(url)
-        origin, target = split(url)
-        return type(self)(*self._said, self._dialect, origin).judge(target)
+        (lines, directives), (origin, target) = self._said, split(url)
+        return type(self)(lines, directives._replace(origin=origin), self._dialect).judge(target)
 
     def _rules_bytes(self) -> int:
         lines = () if self._said is None else self._said[0]
