@@ -97,7 +97,9 @@ class Changes(dict[str, str]):
 
 
 class Form(NamedTuple):
-    """A normal form of targets. The compiled core reads it as data, if it supports the dialect.
+    """A normal form of targets.
+
+    The compiled core gets it as data. If no escape is decoded, the core takes it for FOLDED, otherwise for NORMALISED.
 
     Attributes:
         in_path: the changes in the path.
@@ -292,11 +294,6 @@ class PathPattern:
             return len(self.segments), max(map(len, self.segments))
         more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self.digits[1:]]
         return len(more) + sum(more), max(map(add, map(len, self.segments), more))
-
-    @property
-    def is_prefix(self) -> bool:
-        """Whether each target that starts with the head matches."""
-        return not self.segments and not self.anchored
 
     @property
     def pieces(self) -> tuple[object, ...]:

@@ -399,7 +399,7 @@ def _cut(path: str) -> PathPattern | str:
     if is_plain(path) is not None:
         return path
     pattern = cut_at_stars(path)
-    return pattern.head if pattern.is_prefix else pattern
+    return pattern if pattern.segments or pattern.anchored else pattern.head
 
 
 def _specific(rule: _Flat) -> tuple[int, bool, int, int, int]:
