@@ -158,7 +158,7 @@ class RobotsTxt:
             [value for span in found for _, value in others.directives_in(span)],
             found[-1][-1] if found else VERSION_1,
             self._outline.sitemaps,
-            self._site_usage(found) if others.state_usage else None,
+            self._site_usage(found) if others.usage or others.licenses or others.signals else None,
             self.origin,
         )
         return self._outline.rule_set(found, directives)

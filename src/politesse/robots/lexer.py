@@ -53,10 +53,10 @@ def read_lines(text: str, syntax: Syntax) -> Iterator[Line | None]:
     spaces, has_control = str.maketrans(odd, " " * len(odd)), CONTROL_IN_ROW.search(text) is not None
     most = syntax.max_line_octets
     for number, row in enumerate(split_rows(text), 1):
-        read, is_cut = (row, False) if most is None else _cut(row, most)
+        read = row if most is None else _cut(row, most)
         content, hash_sign, _ = read.partition("#")  # RFC 9309 2.2: "#" starts a comment, anywhere in a line
         name, colon, value = content.partition(":")
-        marks: tuple[Quirk, ...] = (Quirk.LINE_CUT,) if is_cut else NO_QUIRKS
+        marks: tuple[Quirk, ...] = NO_QUIRKS if read is row else (Quirk.LINE_CUT,)
         if has_control and CONTROL_IN_ROW.search(content) is not None:
             marks = (Quirk.CONTROL_CHARACTER, *marks)
         if odd and not content.isascii():
@@ -76,10 +76,10 @@ def read_lines(text: str, syntax: Syntax) -> Iterator[Line | None]:
         yield Line(number, spelling, field, value, quirks + marks if marks else quirks)
 
 
-def _cut(row: str, most: int) -> tuple[str, bool]:
-    """Return the first ``most`` octets of a row, and whether it has more."""
+def _cut(row: str, most: int) -> str:
+    """Return the first ``most`` octets of a row; the row itself if it has no more."""
     octets = octets_of(row)
-    return (row, False) if len(octets) <= most else (octets[:most].decode("utf-8", "surrogateescape"), True)
+    return row if len(octets) <= most else octets[:most].decode("utf-8", "surrogateescape")
 
 
 def _without_colon(words: str, syntax: Syntax) -> tuple[FieldName, str]:

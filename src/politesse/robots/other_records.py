@@ -207,11 +207,6 @@ class OtherRecords:
         self.licenses: list[Line] = []
         self.signals: list[Line] = []
 
-    @property
-    def state_usage(self) -> bool:
-        """Whether any row is about the use of content."""
-        return bool(self.usage or self.licenses or self.signals)
-
     def directives_in(self, span: Span) -> list[tuple[Line, crawl_directives.DirectiveValue]]:
         """Return the directives that bind a crawler, with their typed values."""
         return _within(self.directives, span, _number_of_directive) if self.directives else []

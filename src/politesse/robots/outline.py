@@ -31,6 +31,7 @@ class Outline:
 
     Attributes:
         others: records that are neither rules nor user-agent lines.
+        sitemaps: one row for each Sitemap line, with the line number, a space, and the value.
         starts: the number of the first row of each group.
         names: maps each name, in lower case, to the numbers of its user-agent lines.
     """
@@ -45,6 +46,7 @@ class Outline:
         self._heads: list[Line] = []
         self._rules: list[Line] = []
         self._read(lines)
+        self.sitemaps: str = "\n".join(self.others.sitemaps)
 
     def binding(self, tokens: Iterable[str]) -> Sequence[Span]:
         """Return the groups for the first of ``tokens`` that any group names; otherwise the groups for ``*``."""
@@ -66,11 +68,6 @@ class Outline:
             if group not in found:
                 found[group] = number, self._end(group), alike, self._versions[group]
         return list(found.values())
-
-    @property
-    def sitemaps(self) -> str:
-        """One row for each Sitemap line, with the line number, a space, and the value."""
-        return "\n".join(self.others.sitemaps)
 
     def group_at(self, number: int) -> int:
         """Return the index of the group of a row."""
