@@ -62,7 +62,8 @@ class Syntax(NamedTuple):
         field = self.misspelled_fields.get(lower, lower)
         if field not in self.fields:
             field = next((meant for start, meant in self.field_starts.items() if lower.startswith(start)), lower)
-        return spelling, intern(field), NO_QUIRKS if field == lower else _MISSPELLED
+        known = intern(field) if field in self.fields else field  # a file may have any number of unknown fields
+        return spelling, known, NO_QUIRKS if field == lower else _MISSPELLED
 
 
 class Grouping(NamedTuple):
