@@ -321,7 +321,8 @@ class Copy:
         confirmed_wall: the same moment, on the wall clock.
         refresh_mono: from this moment on, a lookup starts a refresh; at the latest ``deadline_mono``.
         refresh_wall: the same moment, on the wall clock.
-        lasts_s: for how many seconds after ``confirmed_mono`` the copy is valid.
+        deadline_mono: when the copy stops being valid.
+        deadline_wall: the same moment, on the wall clock; infinite for a copy that closes its site.
         used: second-chance bit of the eviction, set on every hit.
         permission: what the agent that asked last may do; None before the first question, and after the wall clock was
             set back. The gate makes it.
@@ -343,7 +344,8 @@ class Copy:
     confirmed_wall: float = -inf
     refresh_mono: float = -inf
     refresh_wall: float = -inf
-    lasts_s: float = 0.0
+    deadline_mono: float = -inf
+    deadline_wall: float = -inf
     used: bool = False
     permission: Kept | None = None
     _source: Source | None = None
@@ -375,19 +377,6 @@ class Copy:
         if answer is None or answer.result is not AccessResult.SUCCESSFUL or not (answer.etag or answer.last_modified):
             return None
         return Validators(answer.final_url, answer.etag, answer.last_modified)
-
-    @property
-    def deadline_mono(self) -> float:
-        """When the copy stops being valid."""
-        return self.confirmed_mono + self.lasts_s
-
-    @property
-    def deadline_wall(self) -> float:
-        """The same moment, on the wall clock; infinite for a copy that closes its site.
-
-        Only the monotonic clock ends a wait: a wall clock that jumps ahead must not cause an early fetch.
-        """
-        return inf if self.result in CLOSED else self.confirmed_wall + self.lasts_s
 
     @property
     def source(self) -> Source:
@@ -451,6 +440,7 @@ class Copy:
             return
         self.confirmed_wall -= by_s
         self.refresh_wall -= by_s
+        self.deadline_wall -= by_s
         if self.not_before is not None:
             self.not_before -= by_s
         self._source = self.permission = None
@@ -525,9 +515,9 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
             until_wall = _serves_until_wall(answer, trouble, policy)
     if answer is not None and now_wall < until_wall:
         copy.serves, copy.result, confirmed_wall = True, answer.result, answer.confirmed_wall
-        lasts_s, refresh_wall = answer.lifetime_s, confirmed_wall + policy.options.refresh_after * answer.lifetime_s
+        refresh_wall = confirmed_wall + policy.options.refresh_after * answer.lifetime_s
         if trouble is not None:
-            lasts_s, refresh_wall = until_wall - confirmed_wall, trouble.retry_wall
+            refresh_wall = trouble.retry_wall
             if trouble.result is AccessResult.TOO_MANY_REQUESTS and now_wall < refresh_wall:
                 copy.not_before = refresh_wall
     # By the monotonic clock the wait may be over already, although the wall clock is just behind ``retry_wall``.
@@ -536,14 +526,16 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
         if closed:
             until_wall = min(until_wall, trouble.since_wall + policy.outcomes.closed_s)
         copy.result, confirmed_wall = _without_answer(trouble, answer, now_wall, policy), trouble.last_wall
-        lasts_s, copy.not_before, refresh_wall = until_wall - confirmed_wall, until_wall, until_wall
+        copy.not_before = refresh_wall = until_wall
     else:
         return False
-    age_s = now_wall - confirmed_wall
-    copy.confirmed_wall, copy.lasts_s = confirmed_wall, lasts_s
-    copy.confirmed_mono = now.mono - age_s if age_s else now.mono  # shared with ``now``, which saves 32 octets
+    copy.confirmed_wall = confirmed_wall
+    copy.confirmed_mono = now.mono - (now_wall - confirmed_wall)
+    copy.deadline_mono = now.mono + (until_wall - now_wall)
+    # Only the monotonic clock ends a wait: a wall clock that jumps ahead must not cause an early fetch. So a copy that
+    # closes its site has no deadline by the wall clock, and the next fetch after a failure is not due by it.
+    copy.deadline_wall = inf if copy.result in CLOSED else until_wall
     copy.refresh_mono = min(now.mono + (refresh_wall - now_wall), copy.deadline_mono)
-    # As in ``deadline_wall``, the next fetch after a failure is not due by the wall clock.
     copy.refresh_wall = copy.deadline_wall if trouble is not None else min(refresh_wall, copy.deadline_wall)
     return True
 
@@ -593,8 +585,7 @@ def _settled(result: FetchResult, meaning: AccessResult, now_wall: float, policy
             faults_read=policy.faults_read,
         )
     headers, successful = result.headers, meaning is AccessResult.SUCCESSFUL
-    # Another origin that redirects here may have fetched it before. Otherwise the copy has one number for both times.
-    confirmed_wall = now_wall - result.age_s if result.age_s else now_wall
+    confirmed_wall = now_wall - result.age_s  # another origin that redirects here may have fetched it before
     return DefiniteAnswer(
         result=meaning,
         status=result.status,
