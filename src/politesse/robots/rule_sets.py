@@ -316,9 +316,10 @@ class FlatRuleSet(RuleSet):
     def _candidates(self, meter: Meter) -> Iterator[int]:
         """Yield the places of the rules with whose heads a target starts, in the order of precedence."""
         target, other = meter.forms[0], meter.forms[-1]
-        for number, (heads, counts) in enumerate(self._parts):
+        longest = max(len(target), len(other))
+        for number, (heads, counts, least) in enumerate(self._parts):
             # Most parts are skipped here: one call compares all their heads.
-            if not target.startswith(heads) and (other is target or not other.startswith(heads)):
+            if longest < least or not (target.startswith(heads) or (other is not target and other.startswith(heads))):
                 continue
             places: Iterator[tuple[int, str]] = enumerate(heads, number * _TRIED_AT_ONCE)
             if meter.exhausted:
@@ -353,14 +354,15 @@ class FlatRuleSet(RuleSet):
         return len(self._columns[-1])
 
 
-def _part(rules: Sequence[_Flat]) -> tuple[tuple[str, ...], bytes]:
-    """Return the texts with which targets have to start, and whether each rule counts if it is undecided.
+def _part(rules: Sequence[_Flat]) -> tuple[tuple[str, ...], bytes, int]:
+    """Return the texts with which targets have to start, whether each rule counts if it is undecided, and a length.
 
-    All rules count but an Allow with stars.
+    All rules count but an Allow with stars. No shorter target matches any of the rules.
     """
     heads = [pattern if isinstance(pattern, str) else pattern.head for _, _, pattern in rules]
     counts = [isinstance(one, str) or not one.segments or line.field != ALLOW for line, _, one in rules]
-    return tuple(heads), bytes(counts)
+    least = min(len(one) if isinstance(one, str) else one.octets for _, _, one in rules)
+    return tuple(heads), bytes(counts), least
 
 
 def line_of(rule: Rule) -> Line:

@@ -137,6 +137,14 @@ def test_a_decision_over_cut_escapes_takes_no_loop_over_the_percent_signs(segmen
         assert calls_of(lambda: decide(target)) < 2 * target.count("%") + 20_000, unit  # noqa: B023
 
 
+@pytest.mark.parametrize("target", ["/", f"/{'a' * 12}", "/?x=%2F"])
+def test_a_decision_looks_at_no_rule_that_is_longer_than_the_target(target: str) -> None:
+    rules = pure_robots("\n".join(["User-agent: *", *(f"Disallow: /*{'a' * 9}{n:05}" for n in range(20_000))]))
+    decide = rules.rules_for("x").match
+    assert decide(target).reason is Reason.NO_RULE
+    assert calls_of(lambda: decide(target)) < 500
+
+
 @settings(max_examples=2_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ONE_GROUP, st.integers(0, 12_000))
 def test_no_budget_allows_what_the_literal_reading_disallows(case: Case, octets: int) -> None:
