@@ -10,14 +10,13 @@ The parts, from the gate inwards::
       |
     Hosts          hosts.py    the hosts of this process, with their lines, and the limits of addresses and domains
       |- Host, Lane, Scope, LocalPermit  hosts.py   the phases of a host and of a request: read this file first
+      |- Wakeups, Recalls  hosts.py   one heap of timers for all hosts; states of an earlier process (host_state.py)
       |- Reports, PermitExpiry, LocalFetch  hosts.py   events, long waits; permits that expire; requests for robots.txt
       |- Demand     demand.py      what the answers of a host ask for, and the formula for the next start (pure)
       |                            refusals.py has the meanings of answers, pace.py the stated paces (pure)
       |- Marks      marks.py       the last requests and demands, which stay in the process when the pacer closes
-      |- Wakeups    timers.py      one heap for all hosts
       |- FetchLines fetch_lines.py the lines of the requests for robots.txt
       |- Addresses  addresses.py   domains, and look-ups of addresses
-      |- Recalls    recall.py      states of an earlier process (host_state.py)
       `- Tickets    fleet/tickets.py  only with a fleet: a host asks Redis before it calls its first waiter
 
 The words::

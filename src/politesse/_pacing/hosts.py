@@ -59,6 +59,7 @@ when its waiter is called: a task may resume late.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
 from asyncio import Future
 from bisect import insort
@@ -69,6 +70,7 @@ from functools import partial
 from itertools import count, islice
 from math import inf
 from operator import itemgetter
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from weakref import ref
 
@@ -77,6 +79,7 @@ from politesse._base.tasks import running_loop
 from politesse._pacing.addresses import Addresses, by_domain
 from politesse._pacing.demand import FETCH_CLOSING, Demand
 from politesse._pacing.fetch_lines import LONG_S, FetchLines
+from politesse._pacing.host_state import HostMemory, HostState
 from politesse._pacing.marks import NEVER, LastRequestTimes, Marks
 from politesse._pacing.pace import (
     Limit,
@@ -88,11 +91,9 @@ from politesse._pacing.pace import (
     longest_stated_s,
     stated_pace,
 )
-from politesse._pacing.recall import Recalls
 from politesse._pacing.refusals import PLAIN
-from politesse._pacing.timers import MIN_TIMER_S, Wakeups
-from politesse.clock import ends_within
-from politesse.errors import ClosedError, ConfigurationError, TooFar
+from politesse.clock import ends_within, run_of
+from politesse.errors import ClosedError, ConfigurationError, StoreError, TooFar, WrongEventLoop
 from politesse.events import HeaderOverruled, HostClosed, HostOpened, LongWait, Publisher, TurnExpired
 from politesse.status import HostStatus
 from politesse.verdict import CLOSINGS, Bound, NotYet
@@ -101,8 +102,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from politesse._pacing.fleet.tickets import Claim, Held, Tickets
-    from politesse._pacing.host_state import HostState, MemoryOf
-    from politesse._pacing.recall import Recalled
+    from politesse._pacing.host_state import MemoryOf
     from politesse._pacing.refusals import IgnoredHeader
     from politesse.clock import Clock, Timer
     from politesse.events import Event
@@ -193,6 +193,9 @@ _PATIENCE_S: Final = 30.0  # how long a lane lets others go first while a long r
 _LOOKS: Final = 50  # how many lanes in its line a scope asks in one step
 _HELD_S: Final = 5.0  # after this time, a permit counts as held for long if other requests wait for its end
 _STALL_S: Final = 1.0  # if a check is late by more than this, the event loop was blocked
+_MIN_TIMER_S: Final = 0.001  # one timer serves all hosts that are due within this time
+_FEW_ENTRIES: Final = 100  # so many entries of the heap may stay that are no longer valid
+_SOONER_S: Final = 0.001  # the next look is not moved for a difference smaller than this
 _SAME_S: Final = 1.0  # a closure is not published again if its end moves by less than this
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _NOT_RECKONED: Final = Start(inf, Bound.FLOOR, Pace(0.0, Bound.FLOOR), inf)
@@ -1167,6 +1170,189 @@ class Scope:
         )
 
 
+class Wakeups:
+    """Looks at each host and scope at its time. An entry of the heap is valid while its time equals ``armed_mono``.
+
+    A timer is set when a host is due before the soonest timer. If the host is due now, it is looked at in the next step
+    of the event loop. Later timers are not cancelled: cancelling a timer and setting another costs three times as much,
+    because the event loop keeps a cancelled timer until its time. No timer is set for an entry that is no longer valid.
+
+    Args:
+        clock: the monotonic clock and the timer.
+
+    Attributes:
+        loop: the event loop of the timer, or None before the first use.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, Host | Scope]] = []
+        self._most_entries = _FEW_ENTRIES
+        self._pushes = 0
+        self._timers: list[tuple[float, Timer]] = []  # the timers with their times, the soonest last
+        self._soonest_mono = inf
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+
+    def look_at(self, timed: Host | Scope, at_mono: float) -> None:
+        """Look at a host or scope at ``at_mono``, which may be in the past; unless it is looked at before."""
+        if self._stopped or (timed.armed_mono is not None and at_mono >= timed.armed_mono - _SOONER_S):
+            return
+        timed.armed_mono = at_mono
+        self._pushes += 1
+        heap = self._heap
+        heapq.heappush(heap, (at_mono, self._pushes, timed))
+        if len(heap) > self._most_entries:  # keep one entry of each host and scope: others pile up before their time
+            heap[:] = {id(entry[2]): entry for entry in heap if entry[2].armed_mono == entry[0]}.values()
+            heapq.heapify(heap)
+            self._most_entries = 2 * len(heap) + _FEW_ENTRIES
+        if at_mono < self._soonest_mono:
+            self._set_timer(at_mono)
+
+    def own_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop; raise WrongEventLoop if the timer belongs to another loop."""
+        loop = asyncio.get_running_loop()
+        if self.loop is None:
+            self.loop = loop
+        elif self.loop is not loop:
+            raise WrongEventLoop
+        return loop
+
+    def stop(self) -> None:
+        """Cancel all looks."""
+        self._stopped = True
+        for _, timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._heap.clear()
+
+    def _set_timer(self, at_mono: float) -> None:
+        if self.loop is None:
+            with suppress(RuntimeError):  # if no event loop is running, this clock works without a loop
+                self.loop = asyncio.get_running_loop()
+        delay_s = at_mono - self._clock.monotonic()
+        if delay_s > 0.0:
+            delay_s = max(delay_s, _MIN_TIMER_S)
+        self._timers.append((at_mono, self._clock.call_later(delay_s, self._on_timer)))
+        self._soonest_mono = at_mono
+
+    def _on_timer(self) -> None:
+        timers = self._timers
+        timers.pop()
+        self._soonest_mono = timers[-1][0] if timers else inf
+        now_mono = self._clock.monotonic()
+        heap = self._heap
+        while heap and (heap[0][0] <= now_mono or heap[0][2].armed_mono != heap[0][0]):
+            at_mono, _, timed = heapq.heappop(heap)
+            if timed.armed_mono == at_mono:  # otherwise a later entry has replaced this entry
+                timed.armed_mono = None
+                timed.on_time(now_mono)
+        if heap and heap[0][0] < self._soonest_mono:
+            self._set_timer(heap[0][0])
+
+
+class Recalls:
+    """Recalls hosts and scopes from the memory of an earlier process, and notes changes in that memory.
+
+    Theory of operation. A host that is new to this process is recalled before any request starts there. During the
+    recall the host is in the phase RECALLING: requests wait in line, and ``try_start`` answers NotYet.
+
+        new host -> RECALLING -> recalled:        its state is added to the host
+                              -> failed, or late: the host counts as requested just now
+
+    At the end of a recall, the callbacks of the host are called even if no request may start there yet. The owner of a
+    callback may then give up a host that is closed for a long time. Each change of a host is noted in the memory. A
+    note costs little, because the memory reads the state later, once for several notes.
+
+    Args:
+        memory: keeps the states of hosts.
+        clock: the clocks.
+        kept_s: how long a host counts as recalled, in seconds.
+        recalled: called with each host whose recall has ended.
+
+    Attributes:
+        is_closed: whether no host is recalled any more.
+    """
+
+    def __init__(
+        self,
+        memory: Callable[[], HostMemory | None],
+        clock: Clock,
+        kept_s: float,
+        recalled: Callable[[Host | Scope], None],
+    ) -> None:
+        self._memory = memory
+        self._clock = clock
+        self._recalled = recalled
+        self._name = token_hex(8)
+        self._run = run_of(clock)
+        self._under_way: dict[Host | Scope, asyncio.Task[None]] = {}
+        self._since_mono = clock.monotonic()
+        self._known = LastRequestTimes(kept_s)  # the hosts that were recalled and not requested since
+        self.is_closed: bool = False
+
+    def begin(self, host: Host | Scope) -> None:
+        """Begin to recall a host, unless it is known; no request starts there before the end of the recall."""
+        now_mono = self._clock.monotonic()
+        known_mono = self._known.take(host.name, now_mono)
+        if known_mono != NEVER:
+            self._known.keep(host.name, known_mono, now_mono)
+        if self.is_closed or known_mono != NEVER or host.last_mono > self._since_mono:
+            return  # after the close, only the end of an earlier fetch can still make a host active
+        loop = asyncio.get_running_loop()
+        host.recalling = True
+        self._under_way[host] = task = loop.create_task(self._recall(host), name=f"recall of {host.name}")
+        # A task that is cancelled before its first step runs no code, not even ``finally``. So the callback calls
+        # ``_end``.
+        task.add_done_callback(lambda _: self._end(host, None, None))
+
+    async def ended(self, host: Host | Scope) -> None:
+        """Wait until a host is recalled."""
+        if (recall := self._under_way.get(host)) is not None:
+            await asyncio.wait((recall,))  # a cancelled waiter does not cancel the recall
+
+    def note(self, host: Host | Scope) -> None:
+        """Tell the memory that the state of a host has changed. The memory reads the state later."""
+        if (memory := self._memory()) is not None:
+            memory.note(host.name, partial(self._state, host))
+
+    def close(self) -> None:
+        """End all recalls."""
+        self.is_closed = True
+        for task in self._under_way.values():
+            task.cancel()
+
+    async def _recall(self, host: Host | Scope) -> None:
+        state, passed_s = None, None
+        try:
+            memory = self._memory()
+            state = None if memory is None else await memory.recall(host.name)
+            clock = self._clock
+            passed_s = 0.0 if state is None else state.passed_s(self._run, clock.wall(), clock.monotonic())
+        except StoreError:
+            pass  # the memory has published the error, and ``passed_s`` is None
+        finally:
+            self._end(host, state, passed_s)  # this also runs after an error: the host must not wait for ever
+
+    def _end(self, host: Host | Scope, state: HostState | None, passed_s: float | None) -> None:
+        """Add the state to a host, once. If the state could not be read, the host counts as requested now."""
+        if self._under_way.pop(host, None) is None:
+            return
+        host.recalling = False
+        if self.is_closed:
+            return
+        now_mono = self._clock.monotonic()
+        self._known.keep(host.name, now_mono, now_mono)
+        host.adopt(state, passed_s, now_mono)
+        if state is not None and state.is_ahead(self._run, self._clock.wall()):
+            self.note(host)  # otherwise the next restart would close the host for the full time again
+        self._recalled(host)
+
+    def _state(self, host: Host | Scope) -> HostState:
+        """Return the state of a host now."""
+        return host.state(HostState(self._name, self._run, self._clock.wall(), self._clock.monotonic()))
+
+
 class Reports:
     """Publishes each event about a host once.
 
@@ -1271,7 +1457,7 @@ class PermitExpiry:
     def arm(self, delay_s: float | None = None) -> None:
         """Set the timer to ``delay_s`` seconds; by default, until a permit that starts now has to be checked."""
         self.is_armed = True
-        delay_s = min(_HELD_S, self.max_turn_s) if delay_s is None else max(delay_s, MIN_TIMER_S)
+        delay_s = min(_HELD_S, self.max_turn_s) if delay_s is None else max(delay_s, _MIN_TIMER_S)
         self._timer = self._clock.call_later(delay_s, partial(_look_at_permits, ref(self)))
 
     def look(self) -> None:
@@ -1907,12 +2093,11 @@ class Hosts:
             self.recalls.begin(host)
             host.changed(self.monotonic(), is_noted=False)  # while it is recalled, no lane may start by the short way
 
-    def _recalled(self, host: Recalled) -> None:
+    def _recalled(self, host: Host | Scope) -> None:
         """After the recall of a host, refuse tasks that would wait too long, and call callbacks that have to wait."""
         now_mono, now_wall = self.monotonic(), self.wall()
         if isinstance(host, Scope):
             host.advance(now_mono)
-        if not isinstance(host, Host):
             return
         self.reports.closed(host, now_mono, now_wall)
         called = []

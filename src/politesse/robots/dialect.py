@@ -1,14 +1,14 @@
 """The table of all differences between the dialects of robots.txt; other modules never check for a dialect.
 
 The columns of the table stand first, then its rows. Each difference is a value, or a small pure function. ``Syntax``
-defines how lines are read. ``Grouping`` defines which group binds which crawler. ``Matching`` defines how paths
-are compared. ``rule_set`` decides which rule wins. ``Outcomes`` defines the meaning and the lifetime
-of each response to the request for robots.txt.
+defines how lines are read. ``Grouping`` defines which group binds which crawler. ``Matching`` defines how paths are
+compared. ``Winner`` names the rule that decides. ``Outcomes`` defines the meaning and the lifetime of each response to
+the request for robots.txt.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, auto
 from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +16,6 @@ from politesse._base.constants import DAY_S
 from politesse.robots import agents, pattern
 from politesse.robots.agents import merged, product_token, token_or_starred
 from politesse.robots.line import CONTENT_SIGNAL, CONTENT_USAGE, LICENSE, NO_QUIRKS, Quirk
-from politesse.robots.rule_sets import ConnerRuleSet, FirstMatchRuleSet, FlatRuleSet, MostSpecificRuleSet, SiteRuleSet
 from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
@@ -117,6 +116,20 @@ class Matching(NamedTuple):
     of_site: bool = False
 
 
+class Winner(Enum):
+    """Which of several matching rules decides; ``rule_sets.py`` has the details.
+
+    Attributes:
+        FIRST_OF_SITE: the first of those for the site of the file.
+        EXPLICIT: an explicit path comes before a path with stars.
+    """
+
+    MOST_SPECIFIC = auto()
+    FIRST = auto()
+    FIRST_OF_SITE = auto()
+    EXPLICIT = auto()
+
+
 class Outcomes(NamedTuple):
     """How responses to the request for robots.txt are read; times in seconds. The defaults are those of RFC 9309.
 
@@ -160,14 +173,14 @@ class Traits(NamedTuple):
         grouping: which lines belong together, and which crawlers they bind.
         matching: how paths are compared.
         outcomes: how responses to the request for robots.txt are read.
-        rule_set: compiles the rules of an agent, and decides with these rules.
+        winner: which of several matching rules decides.
     """
 
     syntax: Syntax
     grouping: Grouping
     matching: Matching
     outcomes: Outcomes
-    rule_set: type[FlatRuleSet] = MostSpecificRuleSet
+    winner: Winner = Winner.MOST_SPECIFIC
 
 
 class Dialect(Enum):
@@ -287,7 +300,7 @@ _KOSTER_1996: Final = Traits(
         leading=("/",),
         empty_disallow_ends=True,
     ),
-    rule_set=FirstMatchRuleSet,
+    winner=Winner.FIRST,
     outcomes=Outcomes(
         forbidden_disallows=True,  # draft-koster-robots-00 3.1: 401 and 403 restrict access to the site completely
         max_redirects=20,  # 3.1: "until a resource can be found"; bounded, because redirects may never end
@@ -309,7 +322,7 @@ _KOSTER_1994: Final = Traits(
         everybody=agents.first,
     ),
     matching=_KOSTER_1996.matching._replace(empty_disallow_ends=False),
-    rule_set=FirstMatchRuleSet,
+    winner=Winner.FIRST,
     outcomes=_KOSTER_1996.outcomes._replace(default_lifetime_s=DAY_S, max_lifetime_s=DAY_S),
 )
 
@@ -323,7 +336,7 @@ _CONNER_2: Final = Traits(
         everybody=agents.newest_readable,
     ),
     matching=Matching(form=pattern.DECODED, normalise_pattern=pattern.decode_pattern),
-    rule_set=ConnerRuleSet,
+    winner=Winner.EXPLICIT,
     outcomes=_RFC9309.outcomes,  # Conner 2.0 does not define outcomes
 )
 
@@ -337,7 +350,7 @@ _PERL: Final = Traits(
         empty_disallow_ends=True,
         of_site=True,
     ),
-    rule_set=SiteRuleSet,
+    winner=Winner.FIRST_OF_SITE,
     outcomes=_RFC9309.outcomes._replace(forbidden_disallows=True),
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from politesse.origin import url_text
 from politesse.robots.crawl_directives import VERSION_1, Version
 from politesse.robots.line import NO_QUIRKS, Line, Quirk, is_void
-from politesse.robots.rule_sets import Directives, RuleSet
+from politesse.robots.rule_sets import RULE_SETS, Directives, RuleSet
 from politesse.verdict import Match, Reason, Rule
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ def compiled_alone(robots: RobotsTxt, line: Line, version: Version = VERSION_1) 
     The rule set has at most one rule, or two in a dialect with implied rules.
     """
     lines = [] if is_void(line) else [line]
-    return robots.dialect.traits.rule_set(lines, Directives(version=version, origin=robots.origin), robots.dialect)
+    return RULE_SETS[robots.dialect.traits.winner](
+        lines, Directives(version=version, origin=robots.origin), robots.dialect
+    )
 
 
 def matching_alone(rules: RuleSet, url: StrOrURL, most: int) -> list[tuple[Rule, bool]]:

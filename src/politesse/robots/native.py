@@ -15,6 +15,7 @@ from politesse._native import core
 from politesse.origin import MAX_URL_LENGTH, url_text
 from politesse.robots import budget
 from politesse.robots.agents import EVERYBODY
+from politesse.robots.dialect import Winner
 from politesse.robots.lexer import octets_of, read_lines
 from politesse.robots.line import NO_QUIRKS, Line, Quirk
 from politesse.robots.other_records import OtherRecords
@@ -187,7 +188,7 @@ def _dialect(dialect: Dialect) -> _core.Dialect | None:
     """Return a dialect for the compiled core, from the tables of the reference."""
     traits = dialect.traits
     syntax, grouping, form = traits.syntax, traits.grouping, traits.matching.form
-    if core is None or traits.rule_set is not MostSpecificRuleSet:
+    if core is None or traits.winner is not Winner.MOST_SPECIFIC:
         return None
 
     kinds = dict.fromkeys(syntax.fields, _FIELD) | dict.fromkeys(grouping.usage_rules, _USAGE_RULE)

@@ -13,6 +13,7 @@ from politesse.robots.agents import EVERYBODY
 from politesse.robots.crawl_directives import VERSION_1, Version, parse_robot_version
 from politesse.robots.line import NO_END, Group, Line, Quirk, is_void, rule_quirks
 from politesse.robots.other_records import DIRECTIVES, OtherRecords, lines_in
+from politesse.robots.rule_sets import RULE_SETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,7 +77,7 @@ class Outline:
     def rule_set(self, found: Sequence[Span], directives: Directives) -> RuleSet:
         """Return the compiled rules of groups."""
         lines = [line for span in found for line in lines_in(self._rules, span) if not is_void(line)]
-        return self._dialect.traits.rule_set(lines, directives, self._dialect)
+        return RULE_SETS[self._dialect.traits.winner](lines, directives, self._dialect)
 
     def group(self, group: int) -> Group:
         """Return a group with its lines."""

@@ -38,6 +38,7 @@ from politesse.robots.crawl_directives import (
     TimeWindow,
     Version,
 )
+from politesse.robots.dialect import Winner
 from politesse.robots.line import Line
 from politesse.robots.memory import memory_of
 from politesse.robots.other_records import SitemapLines
@@ -52,7 +53,7 @@ from politesse.robots.pattern import (
 from politesse.verdict import WITHOUT_RULE, Match, Reason, Rule, match_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from politesse.origin import StrOrURL
     from politesse.robots.dialect import Dialect
@@ -554,3 +555,12 @@ class ConnerRuleSet(FlatRuleSet):
 
 def _of_kind(kind: type[_Value], values: Sequence[DirectiveValue]) -> tuple[_Value, ...]:
     return tuple([value for value in values if isinstance(value, kind)])
+
+
+RULE_SETS: Final[Mapping[Winner, Callable[[Sequence[Line], Directives, Dialect], FlatRuleSet]]] = {
+    Winner.MOST_SPECIFIC: MostSpecificRuleSet,
+    Winner.FIRST: FirstMatchRuleSet,
+    Winner.FIRST_OF_SITE: SiteRuleSet,
+    Winner.EXPLICIT: ConnerRuleSet,
+}
+"""Compiles the rules of an agent."""
