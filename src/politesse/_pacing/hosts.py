@@ -2077,9 +2077,10 @@ class Hosts:
         """Return a host, and make it active."""
         host = self.by_name.get(key)
         if host is None:
-            demand = self.marks.demands.setdefault(key, Demand())
+            options, demand = self._options(key), self.marks.demands.setdefault(key, Demand())
+            demand.rested(now_mono - demand.last_mono, now_mono, options)  # an earlier pacer may have left it long ago
             demand.last_mono = max(self.marks.requested.take(key, now_mono), demand.last_mono)
-            host = self.by_name[key] = Host(self, key, self._options(key), demand)
+            host = self.by_name[key] = Host(self, key, options, demand)
             if self.fleet is not None:
                 host.claim = self.fleet.claim(f"{self.options.key}:{key}", host)
             if demand.closing.until_mono > NEVER:

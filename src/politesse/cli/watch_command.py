@@ -13,7 +13,7 @@ import typer
 from rich.console import Group
 from rich.live import Live
 
-from politesse._base.text import counted, printable, without_tls
+from politesse._base.text import counted, printable, shortened, without_tls
 from politesse.cli.console import output, say
 from politesse.cli.progress import host_table, rough, shown_line
 from politesse.errors import ClosedError, ConfigurationError, InvalidURL
@@ -109,9 +109,9 @@ async def _read_frame(http: aiohttp.ClientSession, url: str, view: Mapping[str, 
         async with http.get(f"{url.rstrip('/')}/{path}", params=query, allow_redirects=False) as response:
             answer: dict[str, Any] = await response.json(content_type=None)
             if response.status == HTTPStatus.GONE:
-                raise ClosedError(answer["error"])
+                raise ClosedError(shortened(str(answer["error"])))
             if not response.ok:
-                raise ConfigurationError(f"{shown} answers {response.status}: {answer['error']}")
+                raise ConfigurationError(f"{shown} answers {response.status}: {shortened(str(answer['error']))}")
             return answer
 
     try:

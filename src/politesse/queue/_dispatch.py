@@ -819,7 +819,8 @@ class Dispatcher(Generic[Item]):
             host.on(HostEvent.BLOCKED)
         elif host.is_watched or (host.turns and host.phase is HostPhase.EMPTY and verdict is not None):
             host.on(HostEvent.KNOWN)
-            self._watch(origin_queue)  # while a turn is under way, the host probably has to wait
+            # While a turn is under way, the host probably has to wait.
+            self._watch(origin_queue, None if judged is None else judged[1].pace)
         else:
             self.move(host, HostEvent.URL_PUT)
 
@@ -898,7 +899,7 @@ class Dispatcher(Generic[Item]):
 
         Args:
             origin_queue: the origin.
-            pace: what its robots.txt states, if no turn was asked for since the fetch.
+            pace: what its robots.txt states; None if a turn was asked for since the fetch.
         """
         host = origin_queue.host
         if self.failure is not None:

@@ -97,7 +97,7 @@ class RuleSet(ABC):
     r"""The rules of a robots.txt for one agent. ``RobotsTxt.rules_for`` returns the subclass that the dialect needs.
 
     A rule set is immutable, and depends only on the file, the dialect and the tokens, so origins with the same file
-    share it. ``pickle`` copies it for a process pool or a cache on disk.
+    share it. ``pickle`` copies it for a process pool, or for a cache on disk of the same version of politesse.
 
     >>> from politesse import RobotsTxt
     >>> rules = RobotsTxt.parse("User-agent: *\nDisallow: /private\nCrawl-delay: 5").rules_for("examplebot")

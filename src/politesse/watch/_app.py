@@ -278,6 +278,7 @@ class _Watch:
     async def hosts(self, request: web.Request) -> web.Response:
         self._gate.state.check_usable()
         page = await self._table.page(View.of(request.query))
+        self._gate.state.check_usable()  # the gate may have closed meanwhile
         return web.json_response(text=page.text)
 
     async def statistics(self, _: web.Request) -> web.Response:

@@ -793,6 +793,20 @@ async def test_closing_for_900_s_or_by_a_refusal_is_a_warning_at_any_time(caplog
     assert levels == ["WARNING"] * 81
 
 
+async def test_the_response_time_of_an_earlier_gate_is_forgotten_with_its_rest() -> None:
+    clock, gaps = ManualClock(autojump=True), []
+    for rest_s in (10.0, 3600.0, 3600.0):
+        async with ScriptedGate({SITE: 404}, clock=clock, pacing=PacingOptions(adaptive_factor=1.0)) as gate:
+            await gate.check(PAGE)
+            asked_mono = clock.monotonic()
+            async with gate.turn(PAGE) as turn:
+                gaps.append(clock.monotonic() - asked_mono)
+                await clock.sleep(50.0)
+                turn.observe(200)
+        await clock.sleep(rest_s)
+    assert gaps == [1.0, 50.0, 1.0]  # from the request for robots.txt
+
+
 @pytest.mark.parametrize(
     ("statuses", "closings"),
     [

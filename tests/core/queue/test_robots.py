@@ -32,6 +32,20 @@ async def test_the_queue_ends_with_its_last_page_and_not_an_interval_later(queue
     assert queue.clock.monotonic() == log.handed[-1][1] <= 101
 
 
+async def test_a_url_that_is_put_within_a_turn_waits_by_the_file_of_that_moment(queue: Queue) -> None:
+    queue.robots[A] = "User-agent: *\nCrawl-delay: 250\n"
+    await queue.put(f"{A}/1")
+    async with queue.turn() as turn:
+        turn.observe(200)
+        queue.robots[A] = "User-agent: *\nCrawl-delay: 5\n"
+        await queue.gate.forget(A)
+        await queue.gate.check(A)
+        await queue.put(f"{A}/2")
+    ended_mono = queue.clock.monotonic()
+    async with queue.turn():
+        assert queue.clock.monotonic() == ended_mono + 5
+
+
 async def test_denied_urls_are_refused_while_the_host_waits() -> None:
     for known in (True, False):
         async with made() as queue:
