@@ -99,8 +99,8 @@ class Meter:
         return not self.exhausted
 
     def _cost(self, pattern: PathPattern, form: str) -> int:
-        starts, (segments, longest) = 0, pattern.costs
-        for first in {segment[:1] for segment in pattern.segments if segment}:
+        starts, (segments, longest, firsts) = 0, pattern.costs or pattern.reckoned()
+        for first in firsts:
             if (form, first) not in self._starts:  # cached, because a count takes longer than a search
                 self._starts[form, first] = form.count(first)
             starts += self._starts[form, first]

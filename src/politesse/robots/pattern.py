@@ -268,11 +268,10 @@ class PathPattern:
         digits: the digit of the cut escape at the end of each text, or a blank; empty if no escape is cut.
         anchored: whether the last text has to end the target.
         octets: the total length of all texts; no shorter target matches.
-        costs: the number of segments, and the length of the longest. 17, and 16 octets more, for a segment that
-            ends in a cut escape: its two spellings are searched for step by step.
+        costs: see ``reckoned``; None before the first comparison.
     """
 
-    __slots__ = ("anchored", "digits", "head", "octets", "segments")
+    __slots__ = ("anchored", "costs", "digits", "head", "octets", "segments")
 
     def __init__(self, form: str) -> None:
         texts = form.removesuffix("$").split("*")
@@ -286,19 +285,25 @@ class PathPattern:
         self.segments: tuple[str, ...] = tuple(texts[1:])
         self.anchored: bool = form.endswith("$")
         self.octets: int = sum(map(len, texts))
+        self.costs: tuple[int, int, str] | None = None
 
-    @property
-    def costs(self) -> tuple[int, int]:
-        """See the class."""
-        if not self.digits:
-            return len(self.segments), max(map(len, self.segments))
-        more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self.digits[1:]]
-        return len(more) + sum(more), max(map(add, map(len, self.segments), more))
+    def reckoned(self) -> tuple[int, int, str]:
+        """Return the number of segments, the length of the longest, and the different octets with which they start.
+
+        A segment that ends in a cut escape counts as 17, and as 16 octets longer: its two spellings are searched for
+        step by step.
+        """
+        more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self.digits[1:]] or [0] * len(self.segments)
+        longest = max(map(add, map(len, self.segments), more), default=0)
+        firsts = "".join({segment[:1]: None for segment in self.segments})
+        self.costs = len(more) + sum(more), longest, firsts
+        return self.costs
 
     @property
     def pieces(self) -> tuple[object, ...]:
         """The objects that the pattern consists of, for the measure of its memory."""
-        return (self, self.digits, self.segments, self.head, *self.segments)
+        costs = (self.costs or self.reckoned()) if self.segments else ()  # as it will be once it is compared
+        return (self, self.digits, self.segments, self.head, *self.segments, costs, *costs)
 
     def matches(self, target: str) -> bool:
         """Whether ``target``, in normal form, matches from its first octet (RFC 9309 2.2.2)."""
