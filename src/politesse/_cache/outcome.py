@@ -642,6 +642,8 @@ def _trouble(
     # A closed host got no request, so the failure does not count. The next request follows when the host opens, and not
     # later: in report mode, pages start then as well.
     opens = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED and asked_s is not None
+    if opens and before is not None:
+        meaning = before.result  # nothing was asked: a site that was unreachable is not known to answer
     failures = 1 if before is None else before.failures + (not opens)
     # A host that answers 429 is not unreachable: the two states count their days separately.
     since_wall = before.since_wall if before is not None and before.result is meaning else now_wall

@@ -793,6 +793,23 @@ async def test_closing_for_900_s_or_by_a_refusal_is_a_warning_at_any_time(caplog
     assert levels == ["WARNING"] * 81
 
 
+async def test_a_host_that_closes_does_not_open_a_site_that_is_unreachable() -> None:
+    unavailable, other = FetchResponse(403, ROBOTS_TXT, {"cache-control": "max-age=3600"}), "http://example.com"
+    async with ScriptedGate({SITE: [unavailable, 500, 500], other: 404}, clock=ManualClock(autojump=True)) as gate:
+        assert await gate.check(PAGE)
+        assert await gate.check(f"{other}/page")
+        gate.clock.advance(3300)
+        await gate.check(PAGE)  # the refresh, which fails
+        await settle()
+        verdict = await gate.check(PAGE)
+        assert verdict.reason is Reason.UNREACHABLE
+        assert verdict.not_before is not None
+        async with gate.turn(f"{other}/page") as turn:
+            turn.observe(429, {"retry-after": "3600"})
+        gate.clock.advance(verdict.not_before + 1.0 - gate.clock.wall())
+        assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
+
+
 async def test_the_response_time_of_an_earlier_gate_is_forgotten_with_its_rest() -> None:
     clock, gaps = ManualClock(autojump=True), []
     for rest_s in (10.0, 3600.0, 3600.0):
