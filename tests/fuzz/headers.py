@@ -115,7 +115,8 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
     if meaning is AccessResult.UNREACHABLE or meaning is AccessResult.TOO_MANY_REQUESTS:
         assert record.answer is answer, "a fault changed what the site said"
         assert record.trouble is not None
-        assert record.trouble.result is meaning
+        kept = None if known.trouble is None or not _is_unsent(result) else known.trouble.result
+        assert record.trouble.result in (meaning, kept), "what was not asked is not known to have changed"
         site.failing_since = now_wall if site.failing_since is None else site.failing_since
     else:
         if meaning is AccessResult.SUCCESSFUL and not (isinstance(result, FetchResponse) and result.status == 304):
@@ -129,12 +130,19 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
         _check_answer(record.answer, now_wall, policy)
     if record.trouble is not None:
         least_s = 1.0
-        if isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED and result.retry_after_s is not None:
+        if isinstance(result, FetchFault) and result.retry_after_s is not None and _is_unsent(result):
             least_s = min(max(0.0, result.retry_after_s), _DAY_S)  # nothing was sent, so the opening counts alone
         assert now_wall + least_s <= record.trouble.retry_wall <= now_wall + _DAY_S
         assert record.trouble.since_wall <= record.trouble.last_wall == now_wall
         assert record.trouble.failures >= 1
     _check_standing(site)
+
+
+def _is_unsent(result: FetchResult) -> bool:
+    """Return whether the host was closed for a time, so that nothing was sent."""
+    if not isinstance(result, FetchFault):
+        return False
+    return result.kind is FaultKind.HOST_CLOSED and result.retry_after_s is not None
 
 
 def _meaning(result: FetchResult, site: Site) -> AccessResult:
