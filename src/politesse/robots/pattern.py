@@ -290,11 +290,12 @@ class PathPattern:
     def reckoned(self) -> tuple[int, int, str]:
         """Return the number of segments, the length of the longest, and the different octets with which they start.
 
+        They are kept for the next comparison. A literal has none, and is not reckoned.
         A segment that ends in a cut escape counts as 17, and as 16 octets longer: its two spellings are searched for
         step by step.
         """
         more = [0 if digit == _NONE else _MORE_IF_CUT for digit in self.digits[1:]] or [0] * len(self.segments)
-        longest = max(map(add, map(len, self.segments), more), default=0)
+        longest = max(map(add, map(len, self.segments), more))
         firsts = "".join({segment[:1]: None for segment in self.segments})
         self.costs = len(more) + sum(more), longest, firsts
         return self.costs

@@ -144,10 +144,14 @@ async def in_terminal(url: str) -> AsyncIterator[list[str]]:
     os.close(theirs)
     shown, ended = bytearray(), list[str]()
     reading = asyncio.create_task(asyncio.to_thread(read_terminal, ours, shown))
-    async with asyncio.timeout(30):
-        await until(lambda: b"a.example" in shown)
-        yield ended
-        code, text = await process.wait(), (await reading).decode()
+    try:
+        async with asyncio.timeout(30):
+            await until(lambda: b"a.example" in shown)
+            yield ended
+            code, text = await process.wait(), (await reading).decode()
+    finally:
+        if process.returncode is None:
+            process.kill()  # otherwise the thread that reads would wait for ever
     lines = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", text).split("\r\n")
     ended += [str(code), [line for line in lines if line][-1]]
 

@@ -376,7 +376,7 @@ async def test_a_process_without_other_news_tells_a_redis_that_lost_its_data_whi
         await asyncio.sleep(0.5)  # Redis has heard all by then
         own_server.kill()
         own_server.start()
-        await asyncio.sleep(2.0)  # the process has looked again
+        await asyncio.sleep(2.0)  # the process has looked again; to ask Redis meanwhile would be other news
         assert await closed_host(own_server)
 
 
