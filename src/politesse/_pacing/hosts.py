@@ -821,8 +821,6 @@ class Host:
         # The memory notes each start. Otherwise, with one request at a time, its end is soon enough to reckon.
         if self.most > 1 or hosts.recalls is not None:
             self.changed(now_mono)
-        elif self.line and (hosts.is_scoped or hosts.fleet is not None):
-            self.advance(now_mono)  # the host is full: its lanes wait at no scope, and for no ticket
         if self.closed_mono != NEVER:
             hosts.reports.opened(self)
         if not hosts.expiry.is_armed:
