@@ -13,7 +13,7 @@ from politesse._pacing.refusals import CHALLENGES, challenge_of
 from politesse.errors import ConfigurationError
 from politesse.ports import FaultKind, FetchResponse, FetchResult
 from politesse.robots.dialect import Outcomes
-from politesse.verdict import AccessResult, Source
+from politesse.verdict import AccessResult
 
 if TYPE_CHECKING:
     from politesse.robots import Dialect
@@ -231,16 +231,3 @@ class AccessPolicy:
         # RFC 9309 2.3.1.4: unreachable, 500 to 599, means complete disallow. An undefined status counts as unreachable,
         # too.
         return AccessResult.UNREACHABLE
-
-
-def fault_in_words(result: FetchResult) -> str:
-    """Return the failure of an answer or a fault as a phrase."""
-    if isinstance(result, FetchResponse):
-        challenge = challenge_of(result.headers)
-        return f"the server answered with status {result.status}{challenge and f', {challenge}'}"
-    return result.detail if result.kind is FaultKind.REDIRECT_LIMIT else f"{result.kind}: {result.detail}"
-
-
-def is_fault_of_kind(source: Source, kind: FaultKind) -> bool:
-    """Return whether robots.txt is unreachable because of a fault of ``kind``; reads the text of ``fault_in_words``."""
-    return source.result is AccessResult.UNREACHABLE and source.fault.startswith(f"{kind}: ")

@@ -9,6 +9,8 @@ The *answer* of a Copy is the last definite answer (2xx, 4xx). Its *trouble* sta
     401, 403 if they forbid        new, forbidden            none
     another 304                    kept                      unreachable, retry at R
     429, a host that is closed     kept                      too many requests, retry at R
+    a host that is closed, while   kept                      unreachable, retry at R
+    robots.txt is unreachable
     other 4xx, too many redirects  new, unavailable          none
     the same, in KOSTER_2019, and  kept                      unavailable, retry at R
     the file is less than a day old
@@ -53,8 +55,8 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from politesse._base.constants import AGREE_S, DAY_S
-from politesse._cache.options import AccessPolicy, fault_in_words
 from politesse._http.freshness import freshness_lifetime_s, names_another, retry_after_s, varies_by
+from politesse._pacing.refusals import challenge_of
 from politesse.errors import InvalidURL
 from politesse.origin import Origin
 from politesse.ports import FaultKind, FetchFault, FetchResponse, FetchResult, Validators
@@ -63,6 +65,8 @@ from politesse.verdict import CLOSED, AccessResult, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from politesse._cache.options import AccessPolicy
 
 
 _WEIGHED_AT_ONCE: Final = 4 * 1024
@@ -625,6 +629,19 @@ def _validator(response: FetchResponse, name: str) -> str:
     return value if value.isascii() and value.isprintable() else ""
 
 
+def fault_in_words(result: FetchResult) -> str:
+    """Return the failure of an answer or a fault as a phrase."""
+    if isinstance(result, FetchResponse):
+        challenge = challenge_of(result.headers)
+        return f"the server answered with status {result.status}{challenge and f', {challenge}'}"
+    return result.detail if result.kind is FaultKind.REDIRECT_LIMIT else f"{result.kind}: {result.detail}"
+
+
+def is_fault_of_kind(failure: Source | Trouble, kind: FaultKind) -> bool:
+    """Return whether robots.txt is unreachable because of a fault of ``kind``; reads the text of ``fault_in_words``."""
+    return failure.result is AccessResult.UNREACHABLE and failure.fault.startswith(f"{kind}: ")
+
+
 def _trouble(
     meaning: AccessResult,
     result: FetchResult,
@@ -645,8 +662,10 @@ def _trouble(
     if opens and before is not None:
         meaning = before.result  # nothing was asked: a site that was unreachable is not known to answer
     failures = 1 if before is None else before.failures + (not opens)
-    # A host that answers 429 is not unreachable: the two states count their days separately.
-    since_wall = before.since_wall if before is not None and before.result is meaning else now_wall
+    # A host that answers 429 is not unreachable: the two states count their days separately. Failures after a closure
+    # count anew, because the time for which the host was closed says nothing about robots.txt.
+    goes_on = before is not None and (opens or not is_fault_of_kind(before, FaultKind.HOST_CLOSED))
+    since_wall = before.since_wall if before is not None and before.result is meaning and goes_on else now_wall
     wait_s = max(asked_s or 0.0, 2.0 * AGREE_S)  # a failure holds for longer than the clocks may differ by
     if not opens:
         # The exponent is bounded, so that a year of failures does not overflow.

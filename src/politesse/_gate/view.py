@@ -77,8 +77,7 @@ from politesse._base.checks import AsyncOnly, check_least, check_wait, wrong_typ
 from politesse._base.constants import AGREE_S, DAY_S, ROBOTS_TXT
 from politesse._base.tasks import running_loop
 from politesse._base.text import public_url, type_name
-from politesse._cache.options import HostPolicy, is_fault_of_kind
-from politesse._cache.outcome import Kept
+from politesse._cache.outcome import Kept, is_fault_of_kind
 from politesse._gate.hosts_known import hosts_known
 from politesse._gate.turn import HELD, Turn, held_turns, holds_turn_at
 from politesse._gate.usage import (
@@ -121,6 +120,7 @@ from politesse.verdict import (
 )
 
 if TYPE_CHECKING:
+    from politesse._cache.options import HostPolicy
     from politesse._cache.outcome import Copy
     from politesse._gate.identity import Identity
     from politesse._gate.state import GateState

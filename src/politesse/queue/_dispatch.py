@@ -60,7 +60,7 @@ from cachetools import LRUCache
 from politesse._base.checks import AsyncOnly, check_priority
 from politesse._base.tasks import WaitingTasks, current_task, is_ended_with_task, running_loop
 from politesse._base.text import counted, shortened
-from politesse._cache.options import is_fault_of_kind
+from politesse._cache.outcome import is_fault_of_kind
 from politesse._gate.turn import HELD, Turn, held_turns
 from politesse._gate.view import AgentView, Judged, publish_granted, try_turn
 from politesse.errors import ClosedError, Disallowed, InvalidURL, StoreError, TurnHeld
@@ -207,12 +207,14 @@ def is_fetched_too_late(verdict: Verdict, since_wall: float, max_unreachable_s: 
         verdict: the reason is UNREACHABLE, TOO_MANY_REQUESTS or USAGE_UNKNOWN; ``not_before`` is the next fetch.
         since_wall: when the wait began.
         max_unreachable_s: how long to wait for an unreachable robots.txt, in seconds.
-        max_wait_s: how long to wait for a robots.txt that was answered with 429, in seconds.
+        max_wait_s: how long to wait for a robots.txt that was answered with 429, or whose host is closed, in seconds.
     """
-    kinds = (FaultKind.DNS, FaultKind.ADDRESS) if verdict.reason is Reason.UNREACHABLE else ()
-    if verdict.source is not None and any(is_fault_of_kind(verdict.source, kind) for kind in kinds):
-        return True  # another attempt would hardly end otherwise
     most_s = max_wait_s if verdict.reason is Reason.TOO_MANY_REQUESTS else max_unreachable_s
+    if verdict.reason is Reason.UNREACHABLE and verdict.source is not None:
+        if any(is_fault_of_kind(verdict.source, kind) for kind in (FaultKind.DNS, FaultKind.ADDRESS)):
+            return True  # another attempt would hardly end otherwise
+        if is_fault_of_kind(verdict.source, FaultKind.HOST_CLOSED):
+            most_s = max_wait_s
     return verdict.not_before is not None and verdict.not_before - since_wall > most_s
 
 

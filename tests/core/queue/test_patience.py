@@ -69,6 +69,16 @@ async def test_a_name_that_does_not_resolve_costs_seconds_and_the_verdict_names_
     assert queue.fetcher.count(A) == 1
 
 
+async def test_a_closed_host_does_not_count_as_an_unreachable_robots_txt(queue: Queue) -> None:
+    queue.robots[A] = [503, 503, 404]  # at 0 s; when the host opens; 120 s later
+    await put(queue, f"{A}/1", f"{A}:8443/1")
+    web = SimulatedWeb({f"{A}:8443/1": [Reply(429, {"Retry-After": "1000"}), Reply()]})
+    report = await queue.crawl(web, Pages())
+    assert (report.left, report.lost, report.given_up) == (0, 0, 0)
+    assert queue.fetcher.count(A) == 3
+    assert 1120 < queue.clock.monotonic() < 1140
+
+
 async def test_a_url_that_is_put_after_its_origin_was_given_up_is_refused_at_once(queue: Queue) -> None:
     queue.robots[A] = 503
     await queue.put(f"{A}/1")

@@ -29,7 +29,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from yarl import URL
 
 from politesse._base.text import printable, printable_traceback
-from politesse._cache.options import is_fault_of_kind
+from politesse._cache.outcome import is_fault_of_kind
 from politesse._http.body import BodyError, BoundedBody
 from politesse._http.fields import joined_fields
 from politesse._http.redirects import REDIRECTS, conditions_of, fault_at, unfollowed
