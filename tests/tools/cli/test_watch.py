@@ -111,6 +111,21 @@ async def test_an_answer_that_no_watch_gives_is_an_error() -> None:
             assert (done.code, done.out, done.err.strip() != "") == (2, "", True)
 
 
+async def test_a_long_error_of_a_server_is_shortened() -> None:
+    class Wordy(Site):
+        status = 0
+
+        async def respond(self, request: web.Request) -> web.StreamResponse:
+            return web.json_response({"error": "word " * 100_000}, status=self.status)
+
+    async for site in serving(wordy := Wordy()):
+        for wordy.status, code in ((400, 2), (410, 0)):
+            done = await politesse("watch", site.base)
+            assert done.code == code
+            assert "word word" in done.out + done.err
+            assert len(done.out + done.err) < 3000
+
+
 async def test_text_of_a_hostile_server_neither_steers_the_terminal_nor_is_markup() -> None:
     robots = {"fault": STEERING, "fetching": False}
     row = dict.fromkeys(("host", "phase", "closed_by", "held_by", "bound_by", "refusal", "policy"), STEERING)
