@@ -366,7 +366,7 @@ class RequestTurns:
     _exempt_host: str = field(default="", init=False)
     _prepared_gate: AgentView | None = field(default=None, init=False)
     _prepared_url: str = field(default="", init=False)  # the URL as sent; ``prepared`` may spell it otherwise
-    # A weak reference, because contexts of timers keep this object alive.
+    # A weak reference, because contexts of timers and of kept connections may keep this object alive.
     _response: Callable[[], ClientResponse | None] | None = field(default=None, init=False)
 
     async def prepare(self, url: str, stated: Sequence[str]) -> None:
@@ -842,6 +842,9 @@ class PoliteSession(AsyncOnly):
         middlewares = options.pop("middlewares", None)
         if middlewares is None:
             middlewares = middlewares_of(session)
+        # Only a middleware or a trace makes a request within this one. The context of each kept connection refers to
+        # what is set here, so nothing is set for other requests.
+        may_nest = bool(middlewares or session.trace_configs)
         outer = _SENDING.get()
         if outer is not None:
             outer.step_back()  # a middleware of the outer request makes this request: do not wait for the outer turn
@@ -853,14 +856,16 @@ class PoliteSession(AsyncOnly):
                 await turns.prepare(first, own_agents or session.headers.getall(hdrs.USER_AGENT, ()))
                 if self._closed:  # during the wait for the turn
                     _raise_closed(method, url)
-            _SENDING.set(turns)
+            if may_nest:
+                _SENDING.set(turns)
             response = await session.request(method, url, middlewares=(*middlewares, turns), **options)
         except BaseException as error:
             turns.abandon()
             self._explain(error, method, url)
             raise
         finally:
-            _SENDING.set(outer)
+            if may_nest:
+                _SENDING.set(outer)
         if turns.prepared is not None:
             turns.step_back()  # the turn is unused if a middleware answered without the server
         return response
