@@ -134,10 +134,11 @@ class Journal:
     # By digest: the numbers of the rows that outlive the turn of their URL.
     _kept: dict[int, int] = field(default_factory=dict, init=False)
     _changes: list[Change] = field(default_factory=list, init=False)
-    _is_writing: bool = field(default=False, init=False)
+    _writing: asyncio.Future[None] | None = field(default=None, init=False)  # the write under way
+    # How many changes were noted, how many of them when that write began, and how many are written.
     _noted: int = field(default=0, init=False)
+    _begun: int = field(default=0, init=False)
     _written: int = field(default=0, init=False)
-    _settled: asyncio.Event = field(default_factory=asyncio.Event, init=False)  # set after each write
     _failure: StoreError | None = field(default=None, init=False)
     _closed: bool = field(default=False, init=False)
 
@@ -304,8 +305,13 @@ class Journal:
         while self._written < noted:
             if self._failure is not None:
                 raise StoreError(str(self._failure)) from self._failure
-            self._settled.clear()
-            await self._settled.wait()
+            # A KeyboardInterrupt may come in place of any call of the event loop: so this neither relies on the call of
+            # ``_write`` nor on that of ``_wrote``.
+            await asyncio.sleep(0)
+            self._write()
+            if self._writing is not None:
+                await asyncio.wait([writing := self._writing])
+                self._wrote(writing)
 
     async def aclose(self) -> None:
         """Write all changes, close the file, and free the lock."""
@@ -328,14 +334,15 @@ class Journal:
             return  # no change is written after a failure or a close, so the next run repeats some URLs
         self._changes.append(change)
         self._noted += 1
-        if not self._is_writing:
-            self._is_writing = True
+        if self._writing is None and len(self._changes) == 1:
             asyncio.get_running_loop().call_soon(self._write)  # one write for all changes of this step of the loop
 
     def _write(self) -> None:
-        changes, self._changes = self._changes, []
-        writing = self.commit(changes)
-        writing.add_done_callback(lambda done: self._wrote(done, len(changes)))
+        """Begin to write the changes, unless a write is under way: its end begins the next one."""
+        if self._writing is None and self._changes:
+            self._writing, self._begun = self.commit(self._changes), self._noted
+            self._changes = []
+            self._writing.add_done_callback(self._wrote)
 
     def commit(self, changes: Sequence[Change]) -> asyncio.Future[None]:
         """Write changes in one transaction; return a future that is done after the commit."""
@@ -349,16 +356,16 @@ class Journal:
             connection.executemany(statement, [change.values for change in group])
         connection.executemany(_SEEN, [(change.digest,) for change in changes if change.digest is not None])
 
-    def _wrote(self, writing: asyncio.Future[None], number: int) -> None:
+    def _wrote(self, writing: asyncio.Future[None]) -> None:
+        if writing is not self._writing:
+            return  # a flush was sooner
         error = asyncio.CancelledError("the write was cancelled") if writing.cancelled() else writing.exception()
         if error is not None:
             self._stop(error)
         else:
-            self._written += number
-            self._is_writing = bool(self._changes)
-            if self._changes:
-                self._write()
-        self._settled.set()
+            self._written = self._begun
+            self._writing = None
+            self._write()
 
     def _stop(self, error: BaseException) -> None:
         """Stop writing, so that the file never has a later change without the earlier changes."""

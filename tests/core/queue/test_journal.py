@@ -1,6 +1,7 @@
 """A queue with a journal: what was put and has not ended is handed out by the next run, and what has ended is not."""
 
 import asyncio
+import contextvars
 import gc
 import logging
 import sqlite3
@@ -8,9 +9,10 @@ import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVarTuple
 
 import pytest
 
@@ -583,3 +585,47 @@ async def test_a_long_journal_is_read_in_batches_though_callers_are_cancelled(pa
             sizes.append(queue.qsize())
     assert sizes[-1] == 1_000
     assert max(later - earlier for earlier, later in pairwise(sizes)) <= 100
+
+
+Arguments = TypeVarTuple("Arguments")
+
+
+class InterruptedLoop(asyncio.SelectorEventLoop):
+    """Raises KeyboardInterrupt in place of a callback of the queue.
+
+    Args:
+        place: in place of which of them, from 1.
+    """
+
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self._left = place
+
+    def call_soon(
+        self, callback: Callable[[*Arguments], object], *args: *Arguments, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        def interrupt(*_: *Arguments) -> None:
+            raise KeyboardInterrupt
+
+        if (getattr(callback, "__module__", None) or "").startswith("politesse.queue."):
+            self._left -= 1
+            if self._left == 0:
+                callback = interrupt
+        return super().call_soon(callback, *args, context=context)
+
+
+@pytest.mark.timeout(30)  # it would hang
+def test_a_keyboard_interrupt_within_the_event_loop_ends_the_program_and_loses_no_url(path: Path) -> None:
+    places, is_interrupted = 0, True
+    while is_interrupted:
+        places += 1
+        first, second, is_interrupted = SimulatedWeb(SITE), SimulatedWeb(SITE), False
+        try:
+            with asyncio.Runner(loop_factory=partial(InterruptedLoop, places)) as runner:
+                runner.run(program(path, first))
+        except KeyboardInterrupt:
+            is_interrupted = True
+        asyncio.run(program(path, second))
+        assert {*first.urls, *second.urls} == PAGES
+        path.unlink()
+    assert places > 5
