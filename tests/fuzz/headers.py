@@ -60,6 +60,7 @@ class Site:
     file: bytes | None = None  # of the last 2xx, unless a later answer contradicts it
     absent: bool = False  # whether the last decisive answer was that there is no file
     failing_since: float | None = None
+    closed_since: float | None = None  # within the failures
 
 
 def check(octets: bytes) -> None:
@@ -115,9 +116,14 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
     if meaning is AccessResult.UNREACHABLE or meaning is AccessResult.TOO_MANY_REQUESTS:
         assert record.answer is answer, "a fault changed what the site said"
         assert record.trouble is not None
-        kept = None if known.trouble is None or not _is_unsent(result) else known.trouble.result
-        assert record.trouble.result in (meaning, kept), "what was not asked is not known to have changed"
+        was_unreachable = known.trouble is not None and known.trouble.result is AccessResult.UNREACHABLE
+        is_closed = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED
+        kept = AccessResult.UNREACHABLE if was_unreachable and is_closed else meaning
+        assert record.trouble.result is kept, "what was not asked is not known to have changed"
         site.failing_since = now_wall if site.failing_since is None else site.failing_since
+        if site.closed_since is not None:
+            site.failing_since += now_wall - site.closed_since
+        site.closed_since = now_wall if is_closed and was_unreachable else None
     else:
         if meaning is AccessResult.SUCCESSFUL and not (isinstance(result, FetchResponse) and result.status == 304):
             assert isinstance(result, FetchResponse)
@@ -125,7 +131,7 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
         elif meaning is not AccessResult.SUCCESSFUL and record.answer is not answer:
             site.file = None
         site.absent = meaning is AccessResult.UNAVAILABLE
-        site.failing_since = None
+        site.failing_since = site.closed_since = None
     if record.answer is not None and record.answer is not answer:
         _check_answer(record.answer, now_wall, policy)
     if record.trouble is not None:
@@ -205,7 +211,8 @@ def _check_standing(site: Site) -> None:
         assert site.failing_since is not None, "the gate is open, and nobody opened it"
         granted_s = outcomes.closed_s if outcomes.opens_without_copy else outcomes.after_s
         assert outcomes.opens_without_copy or outcomes.after_allows is not False, "a fault opened the gate"
-        assert now_wall >= site.failing_since + granted_s, "a fault opened the gate too early"
+        failing_until = now_wall if site.closed_since is None else site.closed_since
+        assert failing_until >= site.failing_since + granted_s, "a fault opened the gate too early"
 
 
 def _observe(site: Site, headers: Mapping[str, str], status: int | None, *, elapsed_s: float, jitter: float) -> None:

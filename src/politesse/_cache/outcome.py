@@ -238,7 +238,7 @@ class Trouble:
         status: the HTTP status; None without a response.
         final_url: the URL that failed.
         fault: the failure, as a phrase.
-        since_wall: when the first of the consecutive failures happened.
+        since_wall: when the first of the consecutive failures happened, plus the time for which the host was closed.
         last_wall: when the last of these failures happened.
         failures: the number of consecutive failures, from 1.
         retry_wall: when to fetch again.
@@ -511,9 +511,9 @@ def judged(copy: Copy, now: Moment, policy: AccessPolicy) -> Copy | None:
 def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
     """Set what the facts of a new copy mean at ``now``; return False if they mean nothing."""
     answer, trouble, now_wall = copy.answer, copy.trouble, now.wall
-    closed = trouble is not None and is_closed(trouble, now_wall, policy)
+    closed_until_wall = -inf if trouble is None else _closed_until_wall(trouble, policy)
     until_wall = -inf
-    if answer is not None and not closed:
+    if answer is not None and now_wall >= closed_until_wall:
         until_wall = answer.confirmed_wall + answer.lifetime_s
         if trouble is not None:
             until_wall = _serves_until_wall(answer, trouble, policy)
@@ -527,8 +527,8 @@ def _judge(copy: Copy, now: Moment, policy: AccessPolicy) -> bool:
     # By the monotonic clock the wait may be over already, although the wall clock is just behind ``retry_wall``.
     elif trouble is not None and now_wall < trouble.retry_wall - AGREE_S:
         until_wall = trouble.retry_wall
-        if closed:
-            until_wall = min(until_wall, trouble.since_wall + policy.outcomes.closed_s)
+        if now_wall < closed_until_wall:
+            until_wall = min(until_wall, closed_until_wall)
         copy.result, confirmed_wall = _without_answer(trouble, answer, now_wall, policy), trouble.last_wall
         copy.not_before = refresh_wall = until_wall
     else:
@@ -554,7 +554,7 @@ def was_open(copy: Copy, now_wall: float, policy: AccessPolicy) -> bool:
     if answer is None or answer.result is AccessResult.FORBIDDEN:
         return False
     return trouble is None or (
-        not is_closed(trouble, now_wall, policy) and now_wall < _serves_until_wall(answer, trouble, policy)
+        _closed_until_wall(trouble, policy) <= now_wall < _serves_until_wall(answer, trouble, policy)
     )
 
 
@@ -656,16 +656,17 @@ def _trouble(
         asked_s = result.retry_after_s
     else:  # the larger one: the file cannot be fetched again before its host opens
         asked_s = max(retry_after_s(result.headers, now_wall) or 0.0, result.closed_s)
+    of_closed_host = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED
+    if of_closed_host and before is not None and before.result is AccessResult.UNREACHABLE:
+        meaning = before.result  # nothing was asked: a site that was unreachable is not known to answer
     # A closed host got no request, so the failure does not count. The next request follows when the host opens, and not
     # later: in report mode, pages start then as well.
-    opens = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED and asked_s is not None
-    if opens and before is not None:
-        meaning = before.result  # nothing was asked: a site that was unreachable is not known to answer
+    opens = of_closed_host and asked_s is not None
     failures = 1 if before is None else before.failures + (not opens)
-    # A host that answers 429 is not unreachable: the two states count their days separately. Failures after a closure
-    # count anew, because the time for which the host was closed says nothing about robots.txt.
-    goes_on = before is not None and (opens or not is_fault_of_kind(before, FaultKind.HOST_CLOSED))
-    since_wall = before.since_wall if before is not None and before.result is meaning and goes_on else now_wall
+    # A host that answers 429 is not unreachable: the two states count their days separately.
+    since_wall = now_wall
+    if before is not None and before.result is meaning:
+        since_wall = before.since_wall + (now_wall - _failing_until_wall(before, now_wall))
     wait_s = max(asked_s or 0.0, 2.0 * AGREE_S)  # a failure holds for longer than the clocks may differ by
     if not opens:
         # The exponent is bounded, so that a year of failures does not overflow.
@@ -687,19 +688,29 @@ def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
         return True
 
 
-def is_closed(trouble: Trouble, now_wall: float, policy: AccessPolicy) -> bool:
-    """Return whether the file has been unreachable for less than ``closed_s``; until then no answer is used."""
-    return trouble.result is AccessResult.UNREACHABLE and now_wall < trouble.since_wall + policy.outcomes.closed_s
+def _failing_until_wall(trouble: Trouble, now_wall: float) -> float:
+    """Return until when the failures count: the time for which the host is closed says nothing about robots.txt."""
+    return min(now_wall, trouble.last_wall) if is_fault_of_kind(trouble, FaultKind.HOST_CLOSED) else now_wall
+
+
+def _closed_until_wall(trouble: Trouble, policy: AccessPolicy) -> float:
+    """Return until when the file has been unreachable for less than ``closed_s``; until then no answer is used."""
+    if trouble.result is not AccessResult.UNREACHABLE:
+        return -inf
+    until_wall = trouble.since_wall + policy.outcomes.closed_s
+    if is_fault_of_kind(trouble, FaultKind.HOST_CLOSED):
+        return inf if trouble.last_wall < until_wall else -inf
+    return until_wall
 
 
 def _without_answer(
     trouble: Trouble, answer: DefiniteAnswer | None, now_wall: float, policy: AccessPolicy
 ) -> AccessResult:
     """Return the meaning of trouble without a usable answer."""
-    if trouble.result is not AccessResult.UNREACHABLE or is_closed(trouble, now_wall, policy):
+    if trouble.result is not AccessResult.UNREACHABLE or now_wall < _closed_until_wall(trouble, policy):
         return trouble.result
     outcomes = policy.outcomes
-    if now_wall >= trouble.since_wall + outcomes.after_s:
+    if _failing_until_wall(trouble, now_wall) >= trouble.since_wall + outcomes.after_s:
         # RFC 9309 2.3.1.4: a crawler MAY then treat robots.txt as unavailable. This requires an answer, which shows
         # that the host is up. Refusals of pages still close the host.
         allows = outcomes.after_allows and trouble.status is not None

@@ -842,9 +842,7 @@ class PoliteSession(AsyncOnly):
         middlewares = options.pop("middlewares", None)
         if middlewares is None:
             middlewares = middlewares_of(session)
-        # Only a middleware or a trace makes a request within this one. The context of each kept connection refers to
-        # what is set here, so nothing is set for other requests.
-        may_nest = bool(middlewares or session.trace_configs)
+        may_nest = False
         outer = _SENDING.get()
         if outer is not None:
             outer.step_back()  # a middleware of the outer request makes this request: do not wait for the outer turn
@@ -856,6 +854,9 @@ class PoliteSession(AsyncOnly):
                 await turns.prepare(first, own_agents or session.headers.getall(hdrs.USER_AGENT, ()))
                 if self._closed:  # during the wait for the turn
                     _raise_closed(method, url)
+            # Only a middleware, a trace or a subclass makes a request within this one. The context of each kept
+            # connection refers to what is set here, so nothing is set for other requests.
+            may_nest = bool(middlewares or session.trace_configs or type(session) is not aiohttp.ClientSession)
             if may_nest:
                 _SENDING.set(turns)
             response = await session.request(method, url, middlewares=(*middlewares, turns), **options)

@@ -810,6 +810,80 @@ async def test_a_host_that_closes_does_not_open_a_site_that_is_unreachable() -> 
         assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
 
 
+async def close_host(gate: ScriptedGate, url: str, hours: float) -> None:
+    async with gate.turn(url) as turn:
+        turn.observe(429, {"retry-after": f"{hours * 3600:.0f}"})
+
+
+async def test_the_time_for_which_a_host_is_closed_is_none_of_failures() -> None:
+    other = "http://example.com"
+    options: dict[str, Any] = {"clock": ManualClock(autojump=True), "dialect": Dialect.GOOGLE}
+    async with ScriptedGate({SITE: [500, "User-agent: *\nDisallow: /"], other: 404}, **options) as gate:
+        assert not await gate.check(PAGE)
+        await close_host(gate, f"{other}/page", 20)
+        for _ in range(39):  # GOOGLE opens a site without a copy after twelve hours of failures
+            gate.clock.advance(1800)
+            assert not await gate.check(PAGE)
+        assert gate.fetcher.count(SITE) == 1
+        gate.clock.advance(3600)
+        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+
+
+async def test_failures_before_and_after_a_closure_count_together() -> None:
+    other = "http://example.com"
+    options: dict[str, Any] = {"clock": ManualClock(autojump=True), "dialect": Dialect.GOOGLE}
+    async with ScriptedGate({SITE: 500, other: 404}, **options) as gate:
+        for _ in range(10):
+            assert not await gate.check(PAGE)
+            gate.clock.advance(3600)
+        await close_host(gate, f"{other}/page", 20)
+        reasons = []
+        for _ in range(30):
+            gate.clock.advance(3600)
+            reasons.append((await gate.check(PAGE)).reason)
+        opened = reasons.index(Reason.UNAVAILABLE)
+        assert 20 <= opened <= 24  # twelve hours of failures, and twenty of closure
+
+
+async def test_a_404_of_more_than_a_day_ago_opens_no_site_whose_host_is_closed() -> None:
+    other = "http://example.com"
+    rules = "User-agent: *\nDisallow: /page"
+    options: dict[str, Any] = {"clock": ManualClock(autojump=True), "dialect": Dialect.KOSTER_2019}
+    async with ScriptedGate({SITE: [rules, 404, rules], other: 404}, **options) as gate:
+        assert not await gate.check(PAGE)
+        assert await gate.check(f"{other}/page")
+        gate.clock.advance(21.7 * 3600)
+        await gate.check(PAGE)  # the refresh, which is answered with 404
+        await settle()
+        gate.clock.advance(1.9 * 3600)
+        await close_host(gate, f"{other}/page", 24)
+        gate.clock.advance(60)
+        await gate.check(PAGE)
+        await settle()
+        gate.clock.advance(2 * 3600)
+        assert (await gate.check(PAGE)).reason is Reason.TOO_MANY_REQUESTS
+        gate.clock.advance(23 * 3600)
+        assert (await gate.check(PAGE)).reason is Reason.DISALLOW_RULE
+
+
+async def test_a_policy_that_comes_and_goes_opens_no_site_that_is_unreachable() -> None:
+    async with ScriptedGate({SITE: [404, 500]}) as gate:
+        assert await gate.check(PAGE)
+        gate.clock.advance(22 * 3600)
+        await gate.check(PAGE)  # the refresh, which fails
+        await settle()
+        assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
+        gate.clock.advance(70)
+        asking = [asyncio.create_task(gate.check(f"{origin}/page")) for origin in (*PORTS[:3], SITE)]
+        await settle()  # the last one stands in line
+        gate.set_policy("example.com", HostPolicy(deny=True))
+        while not all(task.done() for task in asking):
+            gate.clock.advance(1)
+            await settle()
+        gate.set_policy("example.com", None)
+        assert (await gate.check(PAGE)).reason is Reason.UNREACHABLE
+
+
 async def test_the_response_time_of_an_earlier_gate_is_forgotten_with_its_rest() -> None:
     clock, gaps = ManualClock(autojump=True), []
     for rest_s in (10.0, 3600.0, 3600.0):

@@ -79,6 +79,18 @@ async def test_a_closed_host_does_not_count_as_an_unreachable_robots_txt(queue: 
     assert 1120 < queue.clock.monotonic() < 1140
 
 
+async def test_origins_that_close_their_host_in_turn_are_given_up() -> None:
+    origins = [A, f"{A}:8001", f"{A}:8002"]
+    options: dict[str, Any] = {"cache": CacheOptions(retry_max_s=200), "pacing": PacingOptions(backoff_max_s=100)}
+    async with made(**options) as queue:
+        for origin in origins:
+            queue.robots[origin] = busy(origin, 250)
+            await put(queue, f"{origin}/1")
+        report = await queue.crawl(SimulatedWeb(), Pages())
+        assert (report.pages, report.lost) == (0, 3)
+        assert queue.clock.monotonic() < 3 * DAY_S
+
+
 async def test_a_url_that_is_put_after_its_origin_was_given_up_is_refused_at_once(queue: Queue) -> None:
     queue.robots[A] = 503
     await queue.put(f"{A}/1")

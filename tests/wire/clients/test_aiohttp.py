@@ -417,8 +417,8 @@ async def test_middleware_that_asks_again_does_not_deadlock(site: Site, gate: Ga
     assert (site.pages, turns(gate)) == (["/challenge", "/challenge", "/slow", "/slow"], 0)
 
 
-@pytest.mark.parametrize("by_trace", [False, True])
-async def test_request_of_a_middleware_or_trace_does_not_block(site: Site, gate: Gatekeeper, *, by_trace: bool) -> None:
+@pytest.mark.parametrize("kind", ["middleware", "trace", "session"])
+async def test_request_within_a_request_does_not_block(site: Site, gate: Gatekeeper, kind: str) -> None:
     async def fetch_token(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         request.headers["Authorization"] = await visit(polite, f"{site.base}/token", middlewares=())
         return await handler(request)
@@ -427,13 +427,22 @@ async def test_request_of_a_middleware_or_trace_does_not_block(site: Site, gate:
         if started.url.path == "/page":
             await visit(polite, f"{site.base}/token")
 
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # aiohttp advises against subclasses
+
+        class Session(ClientSession):
+            async def _request(self, *arguments: Any, **options: Any) -> ClientResponse:
+                if f"{site.base}/page" in arguments:
+                    await visit(polite, f"{site.base}/token")
+                return await super()._request(*arguments, **options)
+
     trace = aiohttp.TraceConfig()
     trace.on_request_start.append(trace_token)
-    options: dict[str, Any] = {"trace_configs": [trace]} if by_trace else {"middlewares": (fetch_token,)}
-    async with asyncio.timeout(5), PoliteSession(gate, **options) as polite:
-        await visit(polite, f"{site.base}/page")
+    own = Session() if kind == "session" else ClientSession(trace_configs=[trace] if kind == "trace" else [])
+    options: dict[str, Any] = {"middlewares": (fetch_token,)} if kind == "middleware" else {}
+    async with asyncio.timeout(5), own, PoliteSession(gate, session=own) as polite:
+        await visit(polite, f"{site.base}/page", **options)
     assert (site.pages, turns(gate)) == (["/token", "/page"], 0)
-    assert site.seen[-1].headers.get("Authorization") == (None if by_trace else "page /token")
+    assert site.seen[-1].headers.get("Authorization") == ("page /token" if kind == "middleware" else None)
 
 
 async def test_turn_ends_if_a_middleware_fails_or_answers(site: Site, gate: Gatekeeper, polite: PoliteSession) -> None:
