@@ -116,7 +116,8 @@ def _answer(site: Site, result: FetchResult, jitter: float) -> None:
     if meaning is AccessResult.UNREACHABLE or meaning is AccessResult.TOO_MANY_REQUESTS:
         assert record.answer is answer, "a fault changed what the site said"
         assert record.trouble is not None
-        was_unreachable = known.trouble is not None and known.trouble.result is AccessResult.UNREACHABLE
+        failed = None if known.trouble is None or now_wall - known.trouble.last_wall > 2 * _DAY_S else known.trouble
+        was_unreachable = failed is not None and failed.result is AccessResult.UNREACHABLE
         is_closed = isinstance(result, FetchFault) and result.kind is FaultKind.HOST_CLOSED
         kept = AccessResult.UNREACHABLE if was_unreachable and is_closed else meaning
         assert record.trouble.result is kept, "what was not asked is not known to have changed"
