@@ -40,6 +40,7 @@ MAX_ENTRIES: Final = 50_000
 """The URLs of a file, or the files of an index (sitemaps.org, the same section)."""
 
 _SLICE: Final = 8 * 1024
+_PACKED_SLICE: Final = 4 * 1024  # all that follows a member is copied, and a member may have 20 octets
 _HEAD: Final = 16  # this many octets show the format
 _MAX_DECLARATION: Final = 256  # octets of the XML declaration, which states the encoding
 _MAX_TAG: Final = 32 * 1024  # octets of a tag or a comment
@@ -116,7 +117,7 @@ class SitemapFile:
         self._is_in_index = is_in_index
         self.fault = ""
         self._found: list[SitemapEntry] = []
-        self._entries = self._octets = 0
+        self._entries = self._octets = self._packed = 0
         self._head = b""  # the first octets, until they show the format
         self._line = 1  # the line at which the content begins
         self._is_packed: bool | None = None
@@ -162,14 +163,19 @@ class SitemapFile:
             for start in range(0, len(octets), _SLICE):
                 yield octets[start : start + _SLICE]
             return
-        while octets:
-            if self._unpacking.eof:  # RFC 1952 2.2: a file may have several members; servers pad files with zeros
-                octets = octets.lstrip(b"\0")
-                if not octets:
-                    return
-                self._unpacking = zlib.decompressobj(_GZIP_BITS)
-            yield self._unpacking.decompress(octets, _SLICE)
-            octets = self._unpacking.unconsumed_tail or self._unpacking.unused_data
+        self._packed += len(octets)
+        if self._packed > MAX_BYTES:  # gzip data may go on without end and unpack to nothing
+            raise _Fault(f"has more than {MAX_BYTES:,} octets")
+        for start in range(0, len(octets), _PACKED_SLICE):
+            packed = octets[start : start + _PACKED_SLICE]
+            while packed:
+                if self._unpacking.eof:  # RFC 1952 2.2: a file may have several members; servers pad files with zeros
+                    packed = packed.lstrip(b"\0")
+                    if not packed:
+                        break
+                    self._unpacking = zlib.decompressobj(_GZIP_BITS)
+                yield self._unpacking.decompress(packed, _SLICE)
+                packed = self._unpacking.unconsumed_tail or self._unpacking.unused_data
         if is_end and not self._unpacking.eof:
             raise _Fault("is damaged: its gzip data ends early")
 

@@ -406,6 +406,15 @@ async def test_no_more_octets_are_read_than_a_file_may_have(queue: Queue, *, is_
         assert (await read(queue, gzip.compress(body, 1) if is_packed else body, 2**20))[1] == errors
 
 
+@pytest.mark.parametrize("filler", first_of(1, [b"\0", gzip.compress(b""), b"\0\0\0\xff\xff"]), ids=len)
+async def test_no_more_packed_octets_are_read_that_unpack_to_nothing(queue: Queue, filler: bytes) -> None:
+    body = gzip.compress(f"<urlset>{BOTH}</urlset>".encode())
+    if filler.endswith(b"\xff"):  # empty blocks, within the only member; RFC 1951 3.2.4
+        body = gzip.compress(b"")[:10] + b"\0\x12\0\xed\xff" + f"<urlset>{' ' * 10}".encode()
+    body += filler * (53_000_000 // len(filler))
+    assert (await read(queue, body, 2**20))[1] == [f"{MAP} has more than 52,428,800 octets"]
+
+
 @contextmanager
 def at_most_bytes(limit: int) -> Iterator[None]:
     """Fail if the block allocates more at once."""
