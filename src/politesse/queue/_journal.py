@@ -82,6 +82,11 @@ JOURNAL: Final = Part("journal", (_QUEUED, _SEEN_TABLE, _OWNER), version=2)
 of all URLs that were put. ``journal_owner`` has the process and the mark of the last queue.
 """
 
+# Texts as octets: sqlite3 would read no further row after a text that is not UTF-8.
+_LEFT: Final = (
+    "SELECT number, CAST(url AS BLOB), CAST(item AS BLOB), priority, CAST(hops AS BLOB), attempt, depth, "
+    "CAST(sitemap AS BLOB) FROM queued ORDER BY number"
+)
 ADD: Final = "INSERT INTO queued VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 MOVE: Final = "UPDATE queued SET number = ?, url = ?, hops = ?, attempt = ? WHERE number = ?"
 FAIL: Final = "UPDATE queued SET attempt = 0 WHERE number = ?"
@@ -209,7 +214,7 @@ class Journal:
         """
         rows: deque[Row] = deque()
         failed, damages, last = 0, [], 0
-        for number, *values in connection.execute("SELECT * FROM queued ORDER BY number"):
+        for number, *values in connection.execute(_LEFT):
             last = number
             try:
                 row = _row(number, *values)
@@ -220,7 +225,8 @@ class Journal:
                 rows.append(row)
             else:
                 failed += 1
-        seen = {int.from_bytes(digest) for (digest,) in connection.execute("SELECT digest FROM seen")}
+        digests = connection.execute("SELECT CAST(digest AS BLOB) FROM seen")
+        seen = {int.from_bytes(digest) for (digest,) in digests}
         return rows, failed, seen, damages, last
 
     def check_open(self) -> None:
@@ -383,21 +389,22 @@ def _owner(connection: sqlite3.Connection) -> tuple[str, str]:
     return mark, "another queue of this process" if process == os.getpid() else f"process {process}"
 
 
-def _row(number: int, url: str, item: str | None, priority: float, hops: str | None, *more: object) -> Row:
-    """Return a row of ``queued``; a URL that has failed has another first attempt.
+def _row(number: int, octets: bytes, item: bytes | None, priority: float, hops: bytes | None, *more: object) -> Row:
+    """Return a row of ``_LEFT``; a URL that has failed has another first attempt.
 
     Raises:
         TypeError, ValueError, RecursionError: the values are damaged.
     """
-    past = json.loads(hops or "[]")
-    attempt, depth, mark = *more[:2], json.loads(str(more[2] or "null"))
-    is_text = isinstance(past, list) and all(isinstance(text, str) for text in (url, *past))
+    attempt, depth, sitemap = more
+    url, past = octets.decode(), json.loads((hops or b"[]").decode())
+    mark = json.loads(sitemap.decode()) if isinstance(sitemap, bytes) else None
+    is_text = isinstance(past, list) and all(isinstance(text, str) for text in past)
     if not (is_text and isinstance(attempt, int) and isinstance(depth, int)):
         raise TypeError(f"url={url!r}, hops={past!r}, attempt={attempt!r}, depth={depth!r}")
     check_priority(priority)
     Origin.of(url)
     trail = Trail(tuple(past), attempt or 1, depth, None if mark is None else _mark(*mark))
-    return number, url, None if item is None else json.loads(item), priority, trail
+    return number, url, None if item is None else json.loads(item.decode()), priority, trail
 
 
 def _mark(listed_by: object, is_in_index: object, since_wall: object, is_guess: object) -> SitemapMark:

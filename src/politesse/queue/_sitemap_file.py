@@ -167,17 +167,19 @@ class SitemapFile:
         if self._packed > MAX_BYTES:  # gzip data may go on without end and unpack to nothing
             raise _Fault(f"has more than {MAX_BYTES:,} octets")
         for start in range(0, len(octets), _PACKED_SLICE):
-            packed = octets[start : start + _PACKED_SLICE]
-            while packed:
-                if self._unpacking.eof:  # RFC 1952 2.2: a file may have several members; servers pad files with zeros
-                    packed = packed.lstrip(b"\0")
-                    if not packed:
-                        break
-                    self._unpacking = zlib.decompressobj(_GZIP_BITS)
-                yield self._unpacking.decompress(packed, _SLICE)
-                packed = self._unpacking.unconsumed_tail or self._unpacking.unused_data
+            yield from self._unpacked_slice(octets[start : start + _PACKED_SLICE])
         if is_end and not self._unpacking.eof:
             raise _Fault("is damaged: its gzip data ends early")
+
+    def _unpacked_slice(self, packed: bytes) -> Iterator[bytes]:
+        while packed:
+            if self._unpacking.eof:  # RFC 1952 2.2: a file may have several members; servers pad files with zeros
+                packed = packed.lstrip(b"\0")
+                if not packed:
+                    return
+                self._unpacking = zlib.decompressobj(_GZIP_BITS)
+            yield self._unpacking.decompress(packed, _SLICE)
+            packed = self._unpacking.unconsumed_tail or self._unpacking.unused_data
 
     def _read(self, piece: bytes, *, is_end: bool = False) -> None:
         """Read the next unpacked octets; raises _Fault."""

@@ -109,9 +109,13 @@ def is_lost(error: BaseException) -> bool:
     return _primary_code(error) in _LOST
 
 
+def _code(error: BaseException) -> int:
+    """Return SQLite's result code of an error; -1 for errors without a code, as those of sqlite3 itself."""
+    return int(getattr(error, "sqlite_errorcode", -1))
+
+
 def _primary_code(error: BaseException) -> int:
-    """Return SQLite's primary result code of an error; -1 for errors without a code."""
-    return int(getattr(error, "sqlite_errorcode", -1)) & 0xFF if isinstance(error, sqlite3.Error) else -1
+    return _code(error) & 0xFF if isinstance(error, sqlite3.Error) else -1
 
 
 _APPLICATION_ID: Final = 0x706F6C69  # "poli" in ASCII
@@ -182,12 +186,15 @@ def check_file(path: Path, parts: Sequence[Part]) -> None:
     with _errors_of(path):
         _check_path(path)
         _check_fork(path)
-        if not path.exists() or path.stat().st_size == 0:
+        size = path.stat().st_size if path.exists() else 0
+        if size == 0:
             return
+        if size == 1:  # SQLite takes it for an empty file, and would write over it
+            raise StoreError(f"{path} is no SQLite file, and is left as it is: give another path")
         try:
             _check_content(path, parts, "mode=ro")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+            if _code(error) != sqlite3.SQLITE_READONLY_ROLLBACK:
                 raise
             # A process was killed during the first transaction, which creates the file; later transactions need no
             # rollback. A writing connection will roll back this transaction. Reading the versions works without that.
@@ -278,9 +285,11 @@ def _errors_of(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         if is_locked(error):
             raise Locked from error
-        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:  # see ``check_file``
+        if _code(error) == sqlite3.SQLITE_READONLY_ROLLBACK:  # see ``check_file``
             raise _Unwritten(f"{path} is not set up yet") from error
         raise store_error(path, error) from error
+    except UnicodeDecodeError as error:  # the message of SQLite's error quotes the file
+        raise StoreError(f"{path}: {_MEANINGS[_CORRUPT]} ({error})") from error
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
 
@@ -350,7 +359,9 @@ def _check_fork(path: Path) -> None:
 
 def _check_followed_no_link(path: Path, connection: sqlite3.Connection) -> None:
     """Check that SQLite opened ``path`` itself; a link may have replaced the file since ``_check_path``."""
-    folder, name = os.path.split(connection.execute("PRAGMA database_list").fetchone()[2])
+    # As octets: sqlite3 cannot decode a path that is not UTF-8.
+    octets = connection.execute("SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
+    folder, name = os.path.split(os.fsdecode(octets))
     if name != path.name or not path.parent.samefile(folder):
         raise StoreError(f"{path} is a symbolic link, which is not followed: give the path of the file itself")
 

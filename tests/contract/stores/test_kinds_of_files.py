@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import shutil
 import sqlite3
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from itertools import product
@@ -93,6 +95,38 @@ async def test_a_store_that_was_made_first_refuses_a_ledger_that_appears(tmp_pat
         await store.put("https://example.com", b"record")
     await store.aclose()
     assert contents(path) == before
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 99, 100, 511, 512, 513])
+async def test_a_text_of_any_size_is_left_as_it_is(tmp_path: Path, size: int) -> None:
+    text = b"https://example.com/some/page\n" * 20
+    for use in (use_ledger, use_store, use_journal):
+        path = tmp_path / f"{use.__name__}.txt"
+        path.write_bytes(text[:size])
+        with pytest.raises(PolitesseError, match="is left as it is"):
+            await use(path)
+        assert path.read_bytes() == text[:size]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are Unicode")
+async def test_a_folder_and_a_file_have_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"jos\xe9")
+    folder.mkdir()
+    for kind, use in KINDS.items():
+        path = folder / os.fsdecode(f"{kind}\xe9.db".encode("latin-1"))
+        for _ in range(1 if kind == "foreign" else 2):
+            await use(path)
+        assert path.exists()
+
+
+async def test_a_damaged_name_of_a_table_is_an_error_of_the_file(files: dict[str, Path], tmp_path: Path) -> None:
+    for kind, name in {"ledger": b"ledger_rows", "journal": b"journal_owner"}.items():
+        path = copied(files[kind], tmp_path)
+        octets = path.read_bytes()
+        assert name in octets
+        path.write_bytes(octets.replace(name, b"\xb0" + name[1:], 1))
+        with pytest.raises(PolitesseError, match="the file is damaged"):
+            await KINDS[kind](path)
 
 
 READING = ("store stats --store FILE", "store hosts --store FILE", f"store show {URL} --store FILE")

@@ -64,7 +64,8 @@ async def program(path: Path, web: SimulatedWeb, max_pages: int | None = None) -
 def rows(path: Path) -> list[str]:
     """Return the URLs that the file holds, as another process sees it."""
     with closing(sqlite3.connect(path)) as connection:
-        return [url for (url,) in connection.execute("SELECT url FROM queued ORDER BY number")]
+        found = connection.execute("SELECT CAST(url AS BLOB) FROM queued ORDER BY number")
+        return [url.decode(errors="replace") for (url,) in found]
 
 
 def change(path: Path, statement: str) -> None:
@@ -415,7 +416,16 @@ async def test_the_argument_is_a_path_or_a_url_of_sqlite(tmp_path: Path, monkeyp
 
 async def test_a_damaged_row_is_left_as_it_is_and_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     damages = (
-        *("url = 'no url'", "url = x'00'", "item = '{'", "hops = '3'", "hops = '[3]'", "hops = '\"ab\"'"),
+        *(
+            "url = CAST(x'ff' AS TEXT)",
+            "item = CAST(x'22ff22' AS TEXT)",
+            "url = 'no url'",
+            "url = x'00'",
+            "item = '{'",
+            "hops = '3'",
+            "hops = '[3]'",
+            "hops = '\"ab\"'",
+        ),
         *("hops = '{\"a\": 1}'", "priority = 'x'", "attempt = 'x'", "depth = 'x'", "sitemap = '{'"),
         *("sitemap = '[\"\"]'", "sitemap = '[1, true, 0.5]'", "sitemap = '[\"\", 1, 0.5]'"),
         'sitemap = \'["", true, "x"]\'',
@@ -426,6 +436,8 @@ async def test_a_damaged_row_is_left_as_it_is_and_logged(path: Path, caplog: pyt
             await queue.put(f"{A}/{place}", item=place)
     for number, damage in enumerate(damages, 2):
         change(path, f"UPDATE queued SET {damage} WHERE number = {number}")  # noqa: S608 - our own text
+    for digest in ("5", "'text'", "CAST(x'ff' AS TEXT)"):
+        change(path, f"INSERT INTO seen VALUES ({digest})")  # noqa: S608
     async with run(path) as queue, queue:
         assert queue.left() == [(f"{A}/0", 0, 0)]
         await queue.put(f"{A}/new")

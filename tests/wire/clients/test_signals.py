@@ -80,8 +80,8 @@ async def test_a_second_sigint_ends_the_program_as_ctrl_c_does_and_a_second_sigt
     process = await _begun(slow, tmp_path / "crawl.db")
     assert process.stderr is not None
     process.send_signal(signal.SIGTERM)
-    await process.stderr.readline()
     process.send_signal(signal.SIGINT)  # within 0.2 s it is an echo
+    await process.stderr.readline()
     await asyncio.sleep(0.4)
     process.send_signal(signal.SIGTERM)
     await asyncio.sleep(0.1)
