@@ -260,8 +260,8 @@ class PoliteQueue(AsyncOnly, Generic[Item]):
             web: a PoliteSession of the same gatekeeper, an ``aiohttp.ClientSession``, or an ``AsyncClient`` of httpx or
                 httpx2. If it has no User-Agent of its own, it sends the gate's. The crawl does not close it.
             handle: an asynchronous function, called with a CrawlPage and the response of ``web``; the body of an httpx
-                response has been read before. The turn ends when the response has been read, or ``handle`` returns.
-                Errors of ``handle`` are logged with the URL, and passed to ``on_error``.
+                response has been read before, whatever its length. The turn ends when the response has been read, or
+                ``handle`` returns. Errors of ``handle`` are logged with the URL, and passed to ``on_error``.
             workers: how many URLs are under way at once; positive.
             seen: a set, or another Seen, with the normal forms of URLs that the crawl and ``put`` ignore. The crawl
                 adds its own URLs. The default is a set of digests; with a journal, this set has the URLs of earlier
