@@ -472,6 +472,31 @@ async def test_every_page_is_fetched_after_kills_at_the_start_and_in_an_ordered_
         assert fetched == set(site.pages)
 
 
+async def test_second_run_of_a_job_that_is_running_does_not_start_and_the_first_makes_each_request_once(
+    tmp_path: Path,
+) -> None:
+    second_has_ended = asyncio.Event()
+
+    async def held(_: object) -> web.StreamResponse:
+        await second_has_ended.wait()
+        return text(OPEN)()
+
+    sites = [tree(404, 3), tree(held, 3)]
+    settings = QUICK | {"JOBDIR": str(tmp_path)}
+    async with serving(*sites):
+        urls = [f"{site.base}/" for site in sites]
+        first = asyncio.ensure_future(crawl(urls, settings))
+        while len(sites[0].page_paths) < 3 and not first.done():
+            await asyncio.sleep(0.02)
+        second = await crawl_until(signal.SIGINT, lambda: False, urls, settings)
+        second_has_ended.set()
+        done = await first
+    assert f"ConfigurationError: JOBDIR='{tmp_path}': another run uses it" in second
+    assert [sorted(site.page_paths) for site in sites] == [sorted(site.pages) for site in sites]
+    assert done.stats["finish_reason"] == "finished"
+    assert "Traceback" not in done.log
+
+
 @pytest.mark.parametrize(("first", "second"), [(SCRAPYS_OWN, SLOWER), (SLOWER, SCRAPYS_OWN)])
 async def test_a_job_of_plain_scrapy_is_resumed_with_the_add_on_and_the_reverse(
     tmp_path: Path, first: dict[str, object], second: dict[str, object]

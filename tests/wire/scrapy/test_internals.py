@@ -259,6 +259,7 @@ def test_docstring_of_the_module_names_each_need() -> None:
 
 DOCUMENTED: Final = {
     "scrapy": {"Request", "Spider", "signals"},
+    "scrapy.core.scheduler": {"Scheduler"},
     "scrapy.crawler": {"Crawler"},
     "scrapy.downloadermiddlewares.httpcache": {"HttpCacheMiddleware"},
     "scrapy.downloadermiddlewares.robotstxt": {"RobotsTxtMiddleware"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
+from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
-from scrapy.squeues import LifoMemoryQueue
+from scrapy.squeues import LifoMemoryQueue, PickleLifoDiskQueue
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import RequestFingerprinter
 
@@ -23,6 +26,7 @@ from politesse.integrations.scrapy._internals import discard_cut_state
 from politesse.integrations.scrapy._queue import QueueJournal
 from politesse.testing import ManualClock
 from politesse.verdict import Refusal
+from tests.wire.scrapy.crawling import USER_AGENT
 
 RUNS: Final[list[Run]] = []
 
@@ -167,6 +171,85 @@ def test_journal_of_a_run_that_was_killed_as_it_created_it_is_empty(tmp_path: Pa
     assert run.pending() == []
 
 
+# The lock of the job directory.
+
+
+class Job:
+    """A run of a crawl in a job directory, with a downloader and a queue on disk."""
+
+    def __init__(self, job_dir: Path) -> None:
+        settings = {"USER_AGENT": USER_AGENT, "JOBDIR": str(job_dir)}
+        crawler: Any = Crawler(Spider, settings)
+        crawler.stats = MemoryStatsCollector(crawler)
+        crawler.spider = Spider("test")
+        crawler.request_fingerprinter = RequestFingerprinter()
+        crawler.engine = SimpleNamespace(downloader=PoliteDownloader(crawler), _slot=None)
+        directory = job_dir / "requests.queue"
+        self.crawler, self.state = crawler, directory / "active.json"
+        self.queue = PolitePriorityQueue(crawler, PickleLifoDiskQueue, str(directory))
+
+    def close(self) -> None:
+        self.state.write_text(json.dumps(self.queue.close()))  # as the scheduler does
+
+    async def note_closed(self) -> None:
+        await self.crawler.signals.send_catch_log_async(signals.spider_closed, spider=self.crawler.spider)
+
+
+def changes(directory: Path) -> dict[Path, int]:
+    """Return when each file was changed; no file is opened, because a process that closes a file loses its locks."""
+    return {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+
+@pytest.mark.realtime
+async def test_second_run_in_a_job_directory_is_refused_until_the_first_has_ended_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    first = Job(tmp_path)
+    first.queue.push(page("a"))
+    for is_closed in (False, True):
+        if is_closed:
+            first.close()
+        files = changes(tmp_path)
+        with pytest.raises(ConfigurationError, match=f"JOBDIR='{tmp_path}': another run uses it"):
+            Job(tmp_path)
+        assert changes(tmp_path) == files
+        assert first.state.exists() is is_closed
+    await first.note_closed()
+    second = Job(tmp_path)
+    assert second.state.exists()
+    second.close()
+    await second.note_closed()
+
+
+async def test_queue_with_another_downloader_is_refused_before_it_changes_the_job_directory(tmp_path: Path) -> None:
+    first = Job(tmp_path)
+    files = changes(tmp_path)
+    crawler: Any = SimpleNamespace(engine=SimpleNamespace(downloader="another"))
+    with pytest.raises(ConfigurationError, match="PolitePriorityQueue needs a PoliteDownloader, not 'another'"):
+        PolitePriorityQueue(crawler, PickleLifoDiskQueue, str(tmp_path / "requests.queue"))
+    assert changes(tmp_path) == files
+    first.close()
+    await first.note_closed()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_run_that_was_dropped_without_an_end_frees_its_job_directory(tmp_path: Path) -> None:
+    for pushed in range(3):
+        run = Job(tmp_path)
+        assert len(run.queue) == pushed
+        run.queue.push(page(str(pushed)))
+        del run
+        gc.collect()
+
+
+def test_processes_of_a_scheduler_without_a_queue_on_disk_share_a_job_directory(tmp_path: Path) -> None:
+    settings = {"JOBDIR": str(tmp_path), "SCHEDULER": BaseScheduler, "USER_AGENT": USER_AGENT}
+    crawlers: list[Any] = [Crawler(Spider, settings) for _ in range(2)]
+    for crawler in crawlers:
+        crawler.stats = MemoryStatsCollector(crawler)
+    assert [PoliteDownloader(crawler).is_bypassed for crawler in crawlers] == [True, True]
+
+
 # The order in which requests are handed out, without a check of all slots.
 
 A, B, B_TLS, C = "http://a.example", "http://b.example:8000", "https://b.example", "http://c.example"
@@ -187,7 +270,7 @@ class Downloader(PoliteDownloader):
 
 class Queue:
     def __init__(self) -> None:
-        crawler: Any = Crawler(Spider, {"USER_AGENT": "ExampleBot/1.0 (+https://example.com/bot)"})
+        crawler: Any = Crawler(Spider, {"USER_AGENT": USER_AGENT})
         crawler.stats = MemoryStatsCollector(crawler)
         self.downloader = Downloader(crawler)
         crawler.engine = SimpleNamespace(downloader=self.downloader)

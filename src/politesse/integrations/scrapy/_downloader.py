@@ -36,6 +36,12 @@ site is tried again.
 
 No request starts while the Redis of a fleet is away. After ``POLITESSE_MAX_WAIT`` seconds all sites are given up, until
 Redis is back.
+
+Two runs that share JOBDIR would destroy each other's queue. So a run locks JOBDIR when its downloader is created,
+before the run changes the queue. The run frees the lock after Scrapy has written the queue and the journal was removed.
+The system frees the lock of a killed process. The garbage collector frees the lock of a downloader that was dropped
+without a close. The lock file is never removed, because one run could then lock the removed file, and another run a new
+file. Only Scrapy's Scheduler and its subclasses keep a queue in JOBDIR, so processes of scrapy-redis may share JOBDIR.
 """
 
 from __future__ import annotations
@@ -43,6 +49,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Self
@@ -51,7 +58,9 @@ from weakref import WeakSet
 
 from cachetools import LRUCache
 from scrapy import Request, signals
+from scrapy.core.scheduler import Scheduler
 from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.utils.misc import load_object
 
 from politesse._base.text import printable, shortened
 from politesse._gate.view import AgentView, TurnWait, try_turn
@@ -68,10 +77,12 @@ from politesse.integrations.scrapy._settings import fleet_of, make_gate, seconds
 from politesse.origin import Origin
 from politesse.page import PageDirectives
 from politesse.queue._dispatch import WAITS_OF_SITE, is_fetched_too_late
+from politesse.stores._sqlite_file import Locked, held_file
 from politesse.verdict import CLOSINGS, Bound, NotYet, Reason, Verdict, utc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -587,6 +598,8 @@ class RobotsTxtMiddleware:
 
 _DONT_FILTER: Final = "politesse_dont_filter"
 _LEAST_WAIT_S: Final = 0.1
+_LOCK: Final = "politesse.lock"  # the name of the file in JOBDIR
+_LOCK_WAIT_S: Final = 0.5  # wait for a run that is just ending
 _MOMENT_S: Final = 30.0  # in a fleet, a request of the scheduler waits at most this long for its turn
 
 
@@ -607,6 +620,13 @@ class PoliteDownloader(_internals.SteppedDownloader):
     ``data:`` and ``file:`` have no host, and no delay. A request that does not come from the scheduler, and would wait
     longer than ``POLITESSE_MAX_WAIT`` seconds, is ignored (stat ``politesse/too_far``). PolitesseAddon sets
     ``DOWNLOADER = "politesse.integrations.scrapy.PoliteDownloader"``.
+
+    Attributes:
+        queues: the ``wake`` and the ``note_left`` of each PolitePriorityQueue.
+        at_end: the functions to call when the spider is closed, in reverse order, so that the lock is freed last.
+
+    Raises:
+        ConfigurationError: a setting is invalid, or another run uses ``JOBDIR``.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -614,7 +634,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         name = "POLITESSE_MAX_UNREACHABLE"
         max_unreachable_s = seconds_of(name, crawler.settings.get(name, 300.0))
         super().__init__(crawler)
-        # Each PolitePriorityQueue adds its ``wake`` and its ``note_left``.
+        self.at_end = ExitStack()
         self.queues: list[tuple[Callable[[str | None], None], Callable[[], None]]] = []
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # requests that were handed out although their site was given up
@@ -623,8 +643,6 @@ class PoliteDownloader(_internals.SteppedDownloader):
         self._closing: asyncio.Future[None] | None = None
         directory = _internals.job_directory(crawler.settings)
         self._has_job_dir = directory is not None
-        if directory is not None:
-            _internals.discard_cut_state(directory)
         self._robots = self.find_middleware(RobotsTxtMiddleware)
         if self._robots is None:
             self._fetcher = EngineFetcher(crawler)
@@ -639,6 +657,11 @@ class PoliteDownloader(_internals.SteppedDownloader):
         self._gate.subscribe(self.waits.note)
         crawler.signals.connect(self._spider_opened, signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signals.spider_closed)
+        # Scrapy sends this signal when the scheduler has written the state of its queue.
+        crawler.signals.connect(self.at_end.close, signals.spider_closed)
+        if directory is not None and issubclass(load_object(crawler.settings["SCHEDULER"]), Scheduler):
+            self._lock(directory)
+            _internals.discard_cut_state(directory)
 
     def host_slot(self, request: Request) -> str | None:
         """Return the host as the pacer names it; the meta of a redirect still names the previous host."""
@@ -849,6 +872,17 @@ class PoliteDownloader(_internals.SteppedDownloader):
         for wake, _ in self.queues:
             wake(site)
         _internals.wake(self.crawler)
+
+    def _lock(self, job_directory: Path) -> None:
+        """Lock a job directory until the spider is closed; raises ConfigurationError if another run holds the lock."""
+        try:
+            lock = held_file((job_directory / _LOCK).absolute(), wait_s=_LOCK_WAIT_S)
+        except Locked:
+            raise ConfigurationError(
+                f"JOBDIR={str(job_directory)!r}: another run uses it; wait for the end of that run, or give this run "
+                "another JOBDIR"
+            ) from None
+        self.at_end.callback(lock.close)
 
     def _spider_opened(self) -> None:
         if self.is_bypassed:

@@ -21,11 +21,11 @@ queue from the start of the run, and a journal. The journal lists the pushed req
 requests of the copy that are done. A request is done when its callback or errback has ended, and the engine has removed
 the request. A clean end removes copy and journal.
 
-If both exist when a queue is opened, the last run was killed. The next run then starts from the copy and from the
-pushed requests of the journal, but skips the requests of the copy that are done. So no request is lost, and a request
-that was under way is made again. The journal identifies requests by their fingerprint. Scrapy may have been killed
-while it wrote its own state of the queue. So the file with that state is removed before Scrapy reads it; the copy has a
-valid state.
+If both exist when a queue is opened, the last run was killed. It is not still running, because PoliteDownloader has
+locked JOBDIR. The next run then starts from the copy and from the pushed requests of the journal, but skips the
+requests of the copy that are done. So no request is lost, and a request that was under way is made again. The journal
+identifies requests by their fingerprint. Scrapy may have been killed while it wrote its own state of the queue. So the
+file with that state is removed before Scrapy reads it; the copy has a valid state.
 
 The journal is an SQLite file, so a record is written completely or not at all, and the space of finished requests
 is used again. The file names the version of its format. A run refuses a journal of another format, or without its copy,
@@ -103,6 +103,12 @@ class PolitePriorityQueue(_internals.SlotQueue):
         *,
         start_queue_cls: type[_internals.DownstreamQueue] | None = None,
     ) -> None:
+        downloader = _internals.downloader_of(crawler)
+        if not isinstance(downloader, PoliteDownloader):
+            raise ConfigurationError(
+                f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
+            )
+        self._polite = downloader
         self._draining: set[str] = set()
         self._line: OrderedDict[str, None] = OrderedDict()  # the slots in the order in which they are served
         self._asleep: dict[str, set[str]] = {}  # maps hosts to their sleeping slots
@@ -112,12 +118,6 @@ class PolitePriorityQueue(_internals.SlotQueue):
         super().__init__(crawler, downstream_queue_cls, key, slot_startprios, start_queue_cls=start_queue_cls)
         self.select_slots()
         self._http_cache = _internals.HttpCache(crawler)
-        downloader = _internals.downloader_of(crawler)
-        if not isinstance(downloader, PoliteDownloader):
-            raise ConfigurationError(
-                f"SCHEDULER_PRIORITY_QUEUE: PolitePriorityQueue needs a PoliteDownloader, not {downloader!r}"
-            )
-        self._polite = downloader
         downloader.queues.append((self.wake, self.note_left))
         if self._journal is None:
             crawler.signals.connect(self._drain, signals.spider_idle)
@@ -178,8 +178,7 @@ class PolitePriorityQueue(_internals.SlotQueue):
         state = super().close()
         if self._journal is not None:
             self._journal.close()
-            # Scrapy sends this signal when the scheduler has written the state.
-            self.crawler.signals.connect(self._journal.remove, signals.spider_closed)
+            self._polite.at_end.callback(self._journal.remove)
         return state
 
     def note_left(self) -> None:
