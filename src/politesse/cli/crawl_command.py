@@ -60,13 +60,16 @@ from politesse.origin import Origin
 from politesse.page import followable_links, may_be_html
 from politesse.page.html import MAX_BYTES
 from politesse.queue import CrawlReport, PoliteQueue
+from politesse.queue._journal import JOURNAL
 from politesse.queue._results import MAX_LOSSES, CrawlCounts, finished_words
 from politesse.queue._signals import gets_signals
 from politesse.queue._web import Limits, normal_form
+from politesse.stores._sqlite_file import SqliteFile
 from politesse.watch import serve
 from politesse.watch._app import DEFAULT_PORT
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterable, Mapping, Sequence
 
     from aiohttp import ClientResponse
@@ -86,6 +89,7 @@ _ERRORS: Final = 400  # an answer with this status or above is an error page, wh
 _START: Final = ""  # the queue item of a start URL; a link's queue item is the host of the link, also after redirects
 _SITEMAP: Final = "sitemap:"  # the queue item of a sitemap file and of its URLs; no host has this name
 _NAMED: Final = "allow:"  # the queue item of a link to another host, if a pattern in allow names the host
+_PRIVATE: Final = "private:"  # begins the queue items of a crawl that may request private addresses
 _BATCH: Final = 100
 _LAST_WRITE_S: Final = 1.0
 _REFUSED: Final = 3  # the exit code if a site refuses the crawler
@@ -320,7 +324,8 @@ class CrawlPlan:
         typer.Option(
             "--allow-private",
             help="Request private addresses, too, such as those of your own network. Without this option they are "
-            "requested only if the host of one of the URLs has a private address.",
+            "requested only if the host of one of the URLs has a private address, or if the crawl that goes on was "
+            "permitted to request them.",
         ),
     ] = False
     sitemaps: Annotated[
@@ -397,7 +402,13 @@ class CrawlPlan:
             return Gatekeeper(**given)
 
     async def denies_private(self) -> bool:
-        """Return whether private addresses are refused: true unless an option or a start URL permits them."""
+        """Return whether private addresses are refused: true unless an option, a start URL or the journal permits them.
+
+        The hosts of the journal's URLs permit nothing, because pages may have named them.
+
+        Raises:
+            StoreError: the journal cannot be read.
+        """
         if self.allow_private:
             return False
         resolver = SystemResolver()
@@ -406,7 +417,26 @@ class CrawlPlan:
                 addresses = await resolver.resolve(origin.host.strip("[]"), origin.port)
                 if not all(is_public(ip_address(address.partition("%")[0])) for address in addresses):
                     return False
-        return True
+        return self.journal is None or not await _permits_private(self.journal)
+
+
+async def _permits_private(journal: Path) -> bool:
+    """Return whether URLs are left of a crawl that was permitted to request private addresses; raises StoreError."""
+    file = SqliteFile(journal, [JOURNAL])
+    try:
+        return await file.read(_has_private, None)
+    finally:
+        await file.aclose()
+
+
+def _has_private(connection: sqlite3.Connection, _: None) -> bool:
+    items = f'"{_PRIVATE}*'  # the column has JSON
+    query = "SELECT 1 FROM queued WHERE attempt AND item GLOB ?"  # a URL that has failed has the attempt 0
+    return connection.execute(query, [items]).fetchone() is not None
+
+
+def _kind(item: object) -> str:
+    return str(item).removeprefix(_PRIVATE)
 
 
 async def crawl(ctx: typer.Context, plan: CrawlPlan) -> int:
@@ -483,6 +513,7 @@ class CrawlRun:
         self._slowest = ""  # a sentence about the host whose remaining URLs take longest
         self._started_mono = time.monotonic()
         self._denies_private = True
+        self._prefix = ""  # begins each queue item
         self._archive: WarcFile | None = None
         self._queue: PoliteQueue[str] | None = None
         self._report = CrawlReport()
@@ -496,6 +527,8 @@ class CrawlRun:
         self._denies_private = fetch.proxy is None and await plan.denies_private()
         if self._denies_private:
             fetch, resolver = replace(fetch, private_addresses="deny"), PublicResolver()
+        elif fetch.proxy is None:
+            self._prefix = _PRIVATE
         async with plan.gate(fetch) as gate:
             self._queue = queue = PoliteQueue(gate, journal=plan.journal)
             # One connection for each worker, and no cookies, so that each request is like the first request of a new
@@ -510,9 +543,9 @@ class CrawlRun:
             async with session as web, queue, archive_of(plan.warc) as self._archive:
                 try:
                     for url in plan.starts:
-                        await queue.put(url, item=_START)
+                        await queue.put(url, item=self._prefix + _START)
                     for url in plan.sitemaps or ():
-                        await queue.put_sitemaps(url, item=_SITEMAP)
+                        await queue.put_sitemaps(url, item=self._prefix + _SITEMAP)
                     self._add_hosts(queue)
                     self._report = await self._crawl_queue(gate, queue, web)
                 finally:
@@ -555,7 +588,7 @@ class CrawlRun:
         """Add the hosts of links that an earlier run followed, and the hosts to which start URLs were redirected."""
         for url, item, _ in queue.left():
             host = Origin.of(url).host
-            if item in {_START, host}:
+            if _kind(item) in {_START, host}:
                 self._hosts.add(host)
 
     def _note_hosts(self, sizes: Mapping[str, int], hosts: Mapping[str, HostStatus]) -> None:
@@ -640,7 +673,8 @@ class CrawlRun:
         body = await read_body(response.content, limit) if is_html or self._archive is not None else None
         if self._archive is not None and body is not None:
             await self._records.add_to(self._archive, response, body[:limit], truncated=len(body) > limit)
-        if page.item == _START or (page.item == _SITEMAP and not page.hops):
+        kind = _kind(page.item)
+        if kind == _START or (kind == _SITEMAP and not page.hops):
             self._hosts.add(Origin.of(page.url).host)  # a start URL or its redirect target, or a URL in a sitemap
         links = await self._links(page.url, response, body) if is_html and body and response.status < _ERRORS else []
         queued = 0
@@ -649,9 +683,9 @@ class CrawlRun:
                 await asyncio.sleep(0)  # thousands of links must not delay the other pages
             host = Origin.of(link).host
             if not self._plan.same_host or host in self._hosts:
-                queued += page.put(link, item=host)
+                queued += page.put(link, item=self._prefix + host)
             elif self._named.follow(link, depth=0):
-                queued += page.put(link, item=_NAMED)
+                queued += page.put(link, item=self._prefix + _NAMED)
         return {
             "content_type": response.headers.get("Content-Type", ""),
             "bytes": None if body is None else min(len(body), limit),

@@ -226,6 +226,44 @@ async def test_private_addresses_are_refused_unless_asked_for(eager: Crawl, monk
         assert Counter(outcomes(found, "").values())["page"] == 2 + requests // 2
 
 
+async def test_a_resumed_crawl_may_request_the_private_addresses_that_it_was_permitted_to(
+    tmp_path: Path, eager: Crawl
+) -> None:
+    pages = Pages({"/a": "", "/b": ""})
+    async with serving(pages) as site:
+        urls = f"{site.base}/a", f"{site.base}/b"
+        pages.pages["/"] = links(*urls)
+        for number, options in enumerate(
+            [
+                [f"{site.base}/"],
+                [f"{site.base}/", "--any-host"],
+                [f"{pages.elsewhere}/", "--allow", site.base.removeprefix("http://")],
+                ["--sitemaps", site.base],
+                [f"{site.base}/", "--allow-private"],
+            ]
+        ):
+            pages.pages["/sitemap.xml"] = sitemap(*urls)
+            journal = str(tmp_path / f"{number}.db")
+            await eager(*options, "--max-pages", "1", "--journal", journal)
+            done, found = await eager("--resume", journal)
+            requested = {record["url"] for record in found if record["outcome"] == "page"}
+            assert (done.code, requested >= {*urls}) == (0, True), options
+
+
+async def test_a_private_address_that_a_page_has_named_permits_nothing_to_a_resumed_crawl(
+    tmp_path: Path, eager: Crawl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("fetch._addresses", "cli.crawl_command"):  # the start is at a public address
+        monkeypatch.setattr(f"politesse.{module}.is_public", lambda address: str(address) == "127.0.0.2")
+    monkeypatch.setattr("politesse.fetch._addresses._known", _known)
+    inside, site, journal = Pages({"/": ""}), Pages({}), str(tmp_path / "crawl.db")
+    async with serving(inside), serving(site, "127.0.0.2"):
+        site.pages["/"] = links(f"{inside.base}/")
+        await eager(f"{site.base}/", "--any-host", "--max-pages", "1", "--journal", journal)
+        _, found = await eager("--resume", journal)
+    assert (inside.requests, found[-1]["url"]) == ([], f"{inside.base}/")
+
+
 async def test_links_are_followed_to_the_depth_to_max_pages_and_if_they_match(eager: Crawl) -> None:
     async with serving(Pages(numbered(10))) as site:
         done, found = await eager(f"{site.base}/", "--max-pages", "3")
@@ -584,7 +622,7 @@ async def test_a_crawl_with_a_journal_goes_on_where_it_was_ended(tmp_path: Path,
                 f"; interrupted\ngo on with: politesse crawl --allow-private --out {out} --min-delay 0.3"
                 f" --resume {journal}\n"
             )
-        done = await politesse("crawl", *options, "--allow-private", "--resume", str(journal))
+        done = await politesse("crawl", *options, "--resume", str(journal))
         again = await politesse("crawl", f"{site.base}/", *options, "--journal", str(journal))
     assert (done.code, again.code) == (0, 0)
     paths = Counter(site.paths)
