@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shlex
 import sys
@@ -37,7 +38,7 @@ from politesse.cli.console import (
     say_json,
     write_all,
 )
-from politesse.cli.progress import LONG_S, CrawlView, bar_with_notes, rough
+from politesse.cli.progress import LONG_S, CrawlView, bar_with_notes, notes_of, rough
 from politesse.cli.running import (
     DEFAULT_PREFIX,
     Config,
@@ -464,7 +465,7 @@ async def crawl(ctx: typer.Context, plan: CrawlPlan) -> int:
     """
     err = errors()
     goes_on = plan.journal is not None and plan.journal.exists()
-    with opened(plan.out, append=goes_on) as file:
+    with opened(plan.out, append=goes_on) as file, notes_of("politesse.queue", console=err, level=logging.WARNING):
         records = CrawlRecords(file, plan.starts)
         given = given_options(ctx, "--journal", "--resume", "--sitemaps", "--max-pages", "--time")
         run = CrawlRun(plan, err, records, given)

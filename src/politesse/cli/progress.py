@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Self
 
@@ -23,7 +23,7 @@ from politesse.queue._results import finished_words
 from politesse.verdict import CLOSED, Bound, utc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 
     from politesse._gate.gatekeeper import Gatekeeper
     from politesse.queue import PoliteQueue
@@ -40,7 +40,6 @@ _PACE: Final = 8
 _WORD: Final = 10
 _SLOW_S: Final = 5.0
 LONG_S: Final = 60.0  # if the URLs of a host need this time or more, the output shows the time
-_HOST_LOGS: Final = (logging.getLogger("politesse.cache"), logging.getLogger("politesse.pacing"))
 
 
 class CrawlBar:
@@ -284,8 +283,8 @@ def _time(wall: float) -> str:
 class _Notes(logging.Handler):
     """Prints the first line of each log record, whose values are already escaped."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(logging.INFO)
+    def __init__(self, console: Console, level: int) -> None:
+        super().__init__(level)
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -295,15 +294,21 @@ class _Notes(logging.Handler):
 @asynccontextmanager
 async def bar_with_notes(console: Console) -> AsyncGenerator[CrawlBar, None]:
     """Show a bar, or a line every few seconds, and each host that closes or opens."""
-    notes = _Notes(console)
-    levels = {logger: logger.level for logger in _HOST_LOGS}
-    for logger in _HOST_LOGS:
-        logger.setLevel(logging.INFO)
+    with notes_of("politesse.cache", "politesse.pacing", console=console, level=logging.INFO), CrawlBar(console) as bar:
+        yield bar
+
+
+@contextmanager
+def notes_of(*names: str, console: Console, level: int) -> Generator[None, None, None]:
+    """Print the log records of these loggers, from this level on, during the block."""
+    notes = _Notes(console, level)
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
+        logger.setLevel(level)
         logger.addHandler(notes)
     try:
-        with CrawlBar(console) as bar:
-            yield bar
+        yield
     finally:
-        for logger, level in levels.items():
+        for logger, earlier in levels.items():
             logger.removeHandler(notes)
-            logger.setLevel(level)
+            logger.setLevel(earlier)

@@ -126,7 +126,8 @@ async def test_a_crawl_finishes_the_page_under_way_and_a_second_signal_ends_it_a
         assert process.returncode == 128 + number
         outcomes.append((is_running, _pages(tmp_path / "out"), err.decode()))
     (*first, told), at_once = outcomes
-    assert (first, at_once) == ([True, 1], (True, 0, ""))
+    note = f"{number.name}: no more requests begin, and the pages under way are finished\n"
+    assert (first, at_once) == ([True, 1], (True, 0, note))
     assert "1 page, 0 failed" in told
     assert told.endswith("2 URLs left at 1 host; interrupted\n")
 
