@@ -382,6 +382,7 @@ class CrawlPlan:
                 raise ConfigurationError(
                     "Missing argument URL: give one, or --sitemaps, or --resume with the journal of an earlier crawl"
                 )
+            self._check_files()
             self.journal = self.journal or self.resume
             _ = self.origins  # checks the URLs
             Limits(self.depth, self.allow, self.deny or ())  # checks the patterns
@@ -390,6 +391,18 @@ class CrawlPlan:
                 Identity.of(self.agent, self.options.token)
         if self.max_pages is None and not self.same_host:
             self.max_pages = DEFAULT_MAX_PAGES  # otherwise the crawl could follow links through the whole web
+
+    def _check_files(self) -> None:
+        """Raise ConfigurationError if two options name one file; only a journal and a store may share a file."""
+        out = None if self.to_output else self.out
+        journals = {"--journal": self.journal, "--resume": self.resume, "--store": self.store}
+        used: dict[str, str] = {}
+        for name, path in (journals | {"--ledger": self.ledger, "--warc": self.warc, "--out": out}).items():
+            if path is None:
+                continue
+            other = used.setdefault(os.path.realpath(path), name)
+            if name not in {other, "--store"}:
+                raise ConfigurationError(f"{other} and {name} name the same file, {path}: give each its own file")
 
     def gate(self, fetch: FetchOptions) -> Gatekeeper:
         """Return a gate that sends the User-Agent."""

@@ -19,7 +19,7 @@ from contextlib import closing
 from datetime import datetime
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -454,6 +454,27 @@ async def test_a_mistake_exits_2_with_one_message(out: Path) -> None:
     out.write_text("an earlier crawl\n")
     done = await politesse("crawl", "--agent", "ExampleBot (caf\xe9)", "--out", str(out), url)
     assert (done.code, out.read_text()) == (2, "an earlier crawl\n")
+
+
+async def test_two_options_name_no_common_file_except_a_journal_and_a_store(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "old.db").touch()
+    for name, options in {
+        "new.db": ["--journal", "--out", "--ledger", "--warc"],
+        "old.db": ["--resume", "--out", "--ledger", "--warc"],
+        "store.db": ["--store", "--out", "--ledger", "--warc"],
+    }.items():
+        for one, other in combinations(options, 2):
+            same = str(tmp_path / "link" / name)
+            files = one, str(tmp_path / name), other, same
+            done = await politesse("crawl", "http://127.0.0.1:1/", "--time", "1", *files, COLUMNS="200")
+            told = {option for option in options if f"{option} " in done.problem}
+            assert (done.code, told, "name the same file" in done.problem) == (2, {one, other}, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "old.db"}
+    shared = str(tmp_path / "both.db")
+    async with serving(Pages({"/": ""})) as site:
+        done = await politesse("crawl", f"{site.base}/", "--journal", shared, "--store", shared, "--out", "-")
+    assert (done.code, len(done.records)) == (0, 1)
 
 
 async def test_damaged_rows_of_a_journal_are_reported(tmp_path: Path, eager: Crawl) -> None:
