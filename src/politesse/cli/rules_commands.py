@@ -732,7 +732,10 @@ async def diff(
     has_effect, times.
     """
     with checked_arguments():
-        if before == after == STANDARD:
+        reads = [before, after].count(STANDARD)
+        if reads and urls is not None and urls.fileno() == descriptor(sys.stdin):
+            reads += 1
+        if reads > 1:
             raise ConfigurationError("standard input (-) can be read only once")
         tokens = tokens_of(agents)
     files: list[RobotsTxt] = []

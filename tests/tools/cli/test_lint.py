@@ -148,6 +148,8 @@ async def test_diff_reads_sites_and_standard_input_and_names_what_cannot_be_read
     assert "no such file" in (await politesse("diff", "example.com", before)).err
     for options, problem in {
         ("-", "-"): "standard input (-) can be read only once",
+        ("-", before, "--urls", "-"): "standard input (-) can be read only once",
+        (before, "-", "--urls", "-"): "standard input (-) can be read only once",
         ("a", "b", "--agent", "Mozilla/5.0"): "give the product token of a crawler",
         ("a", "b", "--urls", "/missing"): "No such file",
     }.items():
