@@ -370,8 +370,8 @@ class Journal:
             self._stop(error)
         else:
             self._written = self._begun
-            self._writing = None
-            self._write()
+        self._writing = None
+        self._write()
 
     def _stop(self, error: BaseException) -> None:
         """Stop writing, so that the file never has a later change without the earlier changes."""

@@ -475,7 +475,8 @@ async def test_a_write_that_fails_ends_the_queue_and_loses_nothing(
                 await use
         with pytest.raises(StoreError, match="no room"):
             queue.put_nowait(f"{A}/4")
-    assert any("no more URLs are handed out, and a later run goes on" in message for message in caplog.messages)
+    [told] = caplog.messages
+    assert "no more URLs are handed out, and a later run goes on" in told
     change(path, "DROP TRIGGER full")
     async with run(path) as queue:
         await queue.put(f"{A}/2")
