@@ -634,7 +634,7 @@ class PoliteDownloader(_internals.SteppedDownloader):
         name = "POLITESSE_MAX_UNREACHABLE"
         max_unreachable_s = seconds_of(name, crawler.settings.get(name, 300.0))
         super().__init__(crawler)
-        self.at_end = ExitStack()
+        self.at_end: ExitStack[bool | None] = ExitStack()
         self.queues: list[tuple[Callable[[str | None], None], Callable[[], None]]] = []
         self._handed_out: WeakSet[Request] = WeakSet()
         self._last: WeakSet[Request] = WeakSet()  # requests that were handed out although their site was given up
