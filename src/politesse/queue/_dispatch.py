@@ -269,9 +269,11 @@ class Patience(Generic[Item]):
         source = verdict.source
         if verdict.allowed or not is_given_up(verdict) or verdict.not_before is None or source is None:
             return False
+        waits_since_wall = self._clock.wall() if origin_queue.deferral is None else origin_queue.deferral[0]
         since_wall = source.failing_since_wall
-        if since_wall is None:  # the verdict is about tdmrep.json
-            since_wall = self._clock.wall() if origin_queue.deferral is None else origin_queue.deferral[0]
+        # Without a time, the verdict is about tdmrep.json. The time of a failure moves on while its host is closed.
+        if since_wall is None or is_fault_of_kind(source, FaultKind.HOST_CLOSED):
+            since_wall = waits_since_wall
         return not self._is_fetched_too_late(verdict, since_wall)
 
     def is_closed_too_long(self, origin_queue: OriginQueue[Item], verdict: Verdict) -> bool:

@@ -91,6 +91,21 @@ async def test_origins_that_close_their_host_in_turn_are_given_up() -> None:
         assert queue.clock.monotonic() < 3 * DAY_S
 
 
+async def test_an_origin_is_given_up_although_others_close_its_host_again_and_again(queue: Queue) -> None:
+    async def close_for_ever() -> None:
+        while True:
+            async with queue.gate.turn(f"{A}:8001/") as turn:
+                turn.observe(429, {"retry-after": "600"})
+
+    queue.robots[A] = 503
+    await put(queue, f"{A}/1")
+    closing = apart(close_for_ever())
+    report = await queue.crawl(SimulatedWeb(), Pages())
+    closing.cancel()
+    assert (report.pages, report.lost) == (0, 1)
+    assert 3000 <= queue.clock.monotonic() < 4300
+
+
 async def test_a_url_that_is_put_after_its_origin_was_given_up_is_refused_at_once(queue: Queue) -> None:
     queue.robots[A] = 503
     await queue.put(f"{A}/1")

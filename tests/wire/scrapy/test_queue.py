@@ -232,6 +232,15 @@ async def test_queue_with_another_downloader_is_refused_before_it_changes_the_jo
     await first.note_closed()
 
 
+def test_run_that_ends_before_its_queue_was_opened_frees_its_job_directory(tmp_path: Path) -> None:
+    kept = []  # otherwise the garbage collector would free it
+    for _ in range(2):
+        crawler: Any = Crawler(Spider, {"USER_AGENT": USER_AGENT, "JOBDIR": str(tmp_path)})
+        crawler.stats = MemoryStatsCollector(crawler)
+        kept.append(PoliteDownloader(crawler))
+        kept[-1].close()  # as the engine does if it cannot be created
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_run_that_was_dropped_without_an_end_frees_its_job_directory(tmp_path: Path) -> None:
     for pushed in range(3):

@@ -873,6 +873,12 @@ class PoliteDownloader(_internals.SteppedDownloader):
             wake(site)
         _internals.wake(self.crawler)
 
+    def close(self) -> None:
+        """End the work of the downloader; a run that ends before its queue was opened frees its lock."""
+        super().close()
+        if not self.queues:
+            self.at_end.close()
+
     def _lock(self, job_directory: Path) -> None:
         """Lock a job directory until the spider is closed; raises ConfigurationError if another run holds the lock."""
         try:
