@@ -2,13 +2,15 @@
 
 Theory of operation. The handlers are those of the module ``signal``, which run even while a handler of a page keeps the
 event loop busy. If the program has handlers of the event loop for the same signals, the loop would call these as well,
-so they are set aside during the block.
+so they are set aside during the block. Another thread may get a signal, as that of a journal. Python then calls the
+handler only when the main thread runs, so each signal wakes the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -63,7 +65,7 @@ class SignalStop:
         of_loop = signal_handlers(self._loop)
         set_aside = {number: of_loop.pop(number) for number in _SIGNALS if number in of_loop}
         try:
-            with handled(self._handle) as self._earlier:
+            with handled(self._handle) as self._earlier, _waking(self._loop):
                 yield
         finally:
             of_loop.update(set_aside)
@@ -82,6 +84,28 @@ class SignalStop:
         self.received, self._received_mono = number, now_mono
         if self._outer is not None:
             self._outer._note(number, now_mono)  # noqa: SLF001 - of this class
+
+
+@contextmanager
+def _waking(loop: asyncio.AbstractEventLoop) -> Generator[None, None, None]:
+    """Let each signal wake the event loop during the block, unless something is woken already."""
+    readable, woken = socket.socketpair()
+    with readable, woken:
+        readable.settimeout(0)
+        woken.settimeout(0)
+        earlier = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        if earlier != -1:  # the event loop has handlers of its own
+            signal.set_wakeup_fd(earlier)
+            yield
+            return
+        loop.add_reader(readable, readable.recv, 4096)
+        try:
+            yield
+        finally:
+            loop.remove_reader(readable)
+            later = signal.set_wakeup_fd(-1)
+            if later != woken.fileno():  # the program has added handlers to the event loop meanwhile
+                signal.set_wakeup_fd(later)
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 It crawls ``/0`` to ``/3`` of a site, and prints each page, the report, and whether the earlier handlers are back. The
 handlers of the kinds: ``default``, ``own`` ones of the module signal, ``loop`` for those of the event loop. ``failing``
-ends with an error of ``handle``.
+ends with an error of ``handle``. In ``thread``, a thread gets SIGTERM while the event loop sleeps.
 """
 
 import asyncio
 import logging
 import signal
 import sys
+import threading
 from types import FrameType
 
 from aiohttp import ClientResponse
@@ -40,6 +41,8 @@ async def main(base: str, journal: str, kind: str = "default") -> None:
         say(f"begun {page.url.removeprefix(base)}")
         if kind == "failing":
             raise LookupError
+        if kind == "thread":
+            threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
         await response.read()
         say(f"read {page.url.removeprefix(base)}")
 

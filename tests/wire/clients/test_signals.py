@@ -80,7 +80,6 @@ async def test_a_second_sigint_ends_the_program_as_ctrl_c_does_and_a_second_sigt
     process = await _begun(slow, tmp_path / "crawl.db")
     assert process.stderr is not None
     process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGINT)  # within 0.2 s it is an echo
     await process.stderr.readline()
     await asyncio.sleep(0.4)
     process.send_signal(signal.SIGTERM)
@@ -90,6 +89,17 @@ async def test_a_second_sigint_ends_the_program_as_ctrl_c_does_and_a_second_sigt
     assert out == ["cancelled"]
     assert err.splitlines()[-1].startswith("KeyboardInterrupt")
     assert process.returncode == -signal.SIGINT
+
+
+async def test_a_signal_that_follows_at_once_is_an_echo_of_the_first(slow: Slow, tmp_path: Path) -> None:
+    process = await _begun(slow, tmp_path / "crawl.db")
+    assert process.stderr is not None
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    await process.stderr.readline()
+    slow.go_on.set()
+    [read, report, restored], _ = await _end(process)
+    assert (read, report[:27], restored) == ("read /0", "1 pages, 3 left, stopped by", "restored: True")
 
 
 @pytest.mark.parametrize("kind", ["own", "loop"])
@@ -102,6 +112,17 @@ async def test_handlers_of_the_program_are_set_aside_and_restored(slow: Slow, tm
     [read, report, *rest], _ = await _end(process)
     assert (read, report[:15]) == ("read /0", "1 pages, 3 left")
     assert rest == ["restored: True", "own handler of SIGTERM"]
+
+
+async def test_a_signal_that_another_thread_gets_wakes_the_event_loop(slow: Slow, tmp_path: Path) -> None:
+    process = await _begun(slow, tmp_path / "crawl.db", "thread")
+    assert process.stderr is not None
+    async with asyncio.timeout(4):  # the pacer wakes it after five seconds
+        assert (await process.stderr.readline()).startswith(b"SIGTERM: no more requests begin")
+    slow.go_on.set()
+    [_, report, restored], _ = await _end(process)
+    assert report.startswith("1 pages, 3 left, stopped by SIGTERM")
+    assert restored == "restored: True"
 
 
 async def test_handlers_are_restored_after_an_error(slow: Slow, tmp_path: Path) -> None:
