@@ -663,10 +663,12 @@ def _trouble(
     # later: in report mode, pages start then as well.
     opens = of_closed_host and asked_s is not None
     failures = 1 if before is None else before.failures + (not opens)
-    # A host that answers 429 is not unreachable: the two states count their days separately.
+    # A host that answers 429 is not unreachable: the two states count their days separately. The time for which the
+    # host is closed does not count, because it says nothing about robots.txt.
     since_wall = now_wall
     if before is not None and before.result is meaning:
-        since_wall = before.since_wall + (now_wall - _failing_until_wall(before, now_wall))
+        was_closed = is_fault_of_kind(before, FaultKind.HOST_CLOSED)
+        since_wall = before.since_wall + (max(0.0, now_wall - before.last_wall) if was_closed else 0.0)
     wait_s = max(asked_s or 0.0, 2.0 * AGREE_S)  # a failure holds for longer than the clocks may differ by
     if not opens:
         # The exponent is bounded, so that a year of failures does not overflow.
@@ -688,17 +690,12 @@ def _is_of_host(trouble: Trouble | None, robots_url: str) -> bool:
         return True
 
 
-def _failing_until_wall(trouble: Trouble, now_wall: float) -> float:
-    """Return until when the failures count: the time for which the host is closed says nothing about robots.txt."""
-    return min(now_wall, trouble.last_wall) if is_fault_of_kind(trouble, FaultKind.HOST_CLOSED) else now_wall
-
-
 def _closed_until_wall(trouble: Trouble, policy: AccessPolicy) -> float:
     """Return until when the file has been unreachable for less than ``closed_s``; until then no answer is used."""
     if trouble.result is not AccessResult.UNREACHABLE:
         return -inf
     until_wall = trouble.since_wall + policy.outcomes.closed_s
-    if is_fault_of_kind(trouble, FaultKind.HOST_CLOSED):
+    if is_fault_of_kind(trouble, FaultKind.HOST_CLOSED):  # the failures have ended with the last one, see ``_trouble``
         return inf if trouble.last_wall < until_wall else -inf
     return until_wall
 
@@ -710,7 +707,7 @@ def _without_answer(
     if trouble.result is not AccessResult.UNREACHABLE or now_wall < _closed_until_wall(trouble, policy):
         return trouble.result
     outcomes = policy.outcomes
-    if _failing_until_wall(trouble, now_wall) >= trouble.since_wall + outcomes.after_s:
+    if now_wall >= trouble.since_wall + outcomes.after_s:
         # RFC 9309 2.3.1.4: a crawler MAY then treat robots.txt as unavailable. This requires an answer, which shows
         # that the host is up. Refusals of pages still close the host.
         allows = outcomes.after_allows and trouble.status is not None

@@ -311,9 +311,8 @@ class Journal:
         while self._written < noted:
             if self._failure is not None:
                 raise StoreError(str(self._failure)) from self._failure
-            # A KeyboardInterrupt may come in place of any call of the event loop: so this neither relies on the call of
-            # ``_write`` nor on that of ``_wrote``.
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # until ``_write`` was called, with all changes of this step
+            # A KeyboardInterrupt may have come in place of that call, and may come in place of the call of ``_wrote``.
             self._write()
             if self._writing is not None:
                 await asyncio.wait([writing := self._writing])

@@ -98,8 +98,8 @@ def _waking(loop: asyncio.AbstractEventLoop) -> Generator[None, None, None]:
             signal.set_wakeup_fd(earlier)
             yield
             return
-        loop.add_reader(readable, readable.recv, 4096)
         try:
+            loop.add_reader(readable, readable.recv, 4096)
             yield
         finally:
             loop.remove_reader(readable)

@@ -509,15 +509,25 @@ def test_record_of_a_clock_that_was_ahead_holds_no_longer_than_one_of_now() -> N
         assert standing(ahead, T0, POLICY) == standing(ours, T0, POLICY)
 
 
-def test_closed_host_defers_until_it_opens_and_counts_no_further_failure() -> None:
-    def closed(seconds: float) -> FetchFault:
-        return FetchFault(FaultKind.HOST_CLOSED, "has asked to be left alone", URL, retry_after_s=seconds)
+def closed(seconds: float) -> FetchFault:
+    return FetchFault(FaultKind.HOST_CLOSED, "has asked to be left alone", URL, retry_after_s=seconds)
 
+
+def test_closed_host_defers_until_it_opens_and_counts_no_further_failure() -> None:
     held = held_at(record_after((0, closed(500.0))), 0)
     assert (held.source.result, held.source.not_before) == (AccessResult.TOO_MANY_REQUESTS, T0 + 500)
     record = record_after((0, response(503)), (60, closed(5.0)), (65, closed(5.0)))
     assert _wait(record) == 5.0
     assert _wait(advance(record, response(503), T0 + 70, POLICY, 0.0)) == 120.0
+
+
+def test_a_file_that_was_unreachable_for_long_enough_serves_while_its_host_is_closed_and_no_other() -> None:
+    for failing_s, meaning in ((13 * HOUR, SUCCESSFUL), (HOUR, UNREACHABLE)):
+        for copied in (True, False):
+            record = record_of_failures(GOOGLE, failing_s, response(500), copied=copied)
+            record = advance(record, closed(20 * HOUR), T0 + failing_s + MINUTE, GOOGLE, 0.0)
+            found = meanings(record, failing_s + HOUR, failing_s + 20 * HOUR, policy=GOOGLE)
+            assert found == [meaning if copied or meaning is UNREACHABLE else UNAVAILABLE] * 2
 
 
 def test_absence_of_a_file_keeps_no_copy_that_is_dated_in_the_future() -> None:

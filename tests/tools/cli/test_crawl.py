@@ -266,6 +266,22 @@ async def test_a_private_address_that_a_page_has_named_permits_nothing_to_a_resu
     assert (inside.requests, found[-1]["url"]) == ([], f"{inside.base}/")
 
 
+async def test_a_private_page_that_has_failed_permits_nothing_to_a_later_crawl(
+    tmp_path: Path, eager: Crawl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, site, journal = Pages({"/": ""}), Pages({}), str(tmp_path / "crawl.db")
+    async with serving(inside), serving(site, "127.0.0.2"):
+        _, found = await eager("--sitemaps", f"{inside.base}/gone.xml", "--allow-private", "--journal", journal)
+        assert [record["outcome"] for record in found] == ["failed"]
+        inside.requests.clear()
+        for module in ("fetch._addresses", "cli.crawl_command"):  # the start is at a public address
+            monkeypatch.setattr(f"politesse.{module}.is_public", lambda address: str(address) == "127.0.0.2")
+        monkeypatch.setattr("politesse.fetch._addresses._known", _known)
+        site.pages["/"] = links(f"{inside.base}/")
+        await eager(f"{site.base}/", "--any-host", "--journal", journal)
+    assert (site.requests != [], inside.requests) == (True, [])
+
+
 async def test_links_are_followed_to_the_depth_to_max_pages_and_if_they_match(eager: Crawl) -> None:
     async with serving(Pages(numbered(10))) as site:
         done, found = await eager(f"{site.base}/", "--max-pages", "3")

@@ -2,7 +2,8 @@
 
 It crawls ``/0`` to ``/3`` of a site, and prints each page, the report, and whether the earlier handlers are back. The
 handlers of the kinds: ``default``, ``own`` ones of the module signal, ``loop`` for those of the event loop. ``failing``
-ends with an error of ``handle``. In ``thread``, a thread gets SIGTERM while the event loop sleeps.
+ends with an error of ``handle``. In ``thread``, a thread gets SIGTERM while the event loop sleeps. In ``echo``, SIGINT
+follows SIGTERM at once. In ``added``, the program adds a handler to the event loop meanwhile.
 """
 
 import asyncio
@@ -30,6 +31,18 @@ def own(number: int, _: FrameType | None) -> None:
     say(f"own handler of {signal.Signals(number).name}")
 
 
+def start(kind: str) -> None:
+    """Send the signals of a kind."""
+    if kind == "echo":
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+    if kind == "thread":
+        threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
+    if kind == "added":
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, say, "added handler")
+        signal.raise_signal(signal.SIGTERM)
+
+
 async def main(base: str, journal: str, kind: str = "default") -> None:
     for number in SIGNALS if kind == "own" else ():
         signal.signal(number, own)
@@ -41,8 +54,7 @@ async def main(base: str, journal: str, kind: str = "default") -> None:
         say(f"begun {page.url.removeprefix(base)}")
         if kind == "failing":
             raise LookupError
-        if kind == "thread":
-            threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
+        start(kind)
         await response.read()
         say(f"read {page.url.removeprefix(base)}")
 
@@ -60,8 +72,8 @@ async def main(base: str, journal: str, kind: str = "default") -> None:
             raise
     after = [signal.getsignal(number) for number in SIGNALS]
     say(f"restored: {after == before}")
-    if kind in {"own", "loop"}:
-        signal.raise_signal(signal.SIGTERM)
+    if kind in {"own", "loop", "added"}:
+        signal.raise_signal(signal.SIGUSR1 if kind == "added" else signal.SIGTERM)
         await asyncio.sleep(0.1)
 
 

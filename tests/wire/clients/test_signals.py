@@ -92,14 +92,11 @@ async def test_a_second_sigint_ends_the_program_as_ctrl_c_does_and_a_second_sigt
 
 
 async def test_a_signal_that_follows_at_once_is_an_echo_of_the_first(slow: Slow, tmp_path: Path) -> None:
-    process = await _begun(slow, tmp_path / "crawl.db")
-    assert process.stderr is not None
-    process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGINT)
-    await process.stderr.readline()
+    process = await _begun(slow, tmp_path / "crawl.db", "echo")
     slow.go_on.set()
     [read, report, restored], _ = await _end(process)
-    assert (read, report[:27], restored) == ("read /0", "1 pages, 3 left, stopped by", "restored: True")
+    assert (read, restored) == ("read /0", "restored: True")
+    assert report.startswith("1 pages, 3 left, stopped by SIGTERM")
 
 
 @pytest.mark.parametrize("kind", ["own", "loop"])
@@ -123,6 +120,14 @@ async def test_a_signal_that_another_thread_gets_wakes_the_event_loop(slow: Slow
     [_, report, restored], _ = await _end(process)
     assert report.startswith("1 pages, 3 left, stopped by SIGTERM")
     assert restored == "restored: True"
+
+
+async def test_a_handler_that_is_added_to_the_event_loop_meanwhile_goes_on(slow: Slow, tmp_path: Path) -> None:
+    process = await _begun(slow, tmp_path / "crawl.db", "added")
+    slow.go_on.set()
+    [_, report, restored, told], _ = await _end(process)
+    assert report.startswith("1 pages, 3 left, stopped by SIGTERM")
+    assert (restored, told) == ("restored: True", "added handler")
 
 
 async def test_handlers_are_restored_after_an_error(slow: Slow, tmp_path: Path) -> None:
